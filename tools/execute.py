@@ -1,4 +1,4 @@
-"""Executes notebooks: ``python -m tools.execute [slug …]``, all of them without a slug.
+"""Executes notebooks: ``python tools/execute.py [slug …]``, all of them without a slug.
 
 Each ``notebooks/<slug>.py`` runs from top to bottom in an empty directory without a network; its ``.ipynb`` gets
 the outputs and ``notebooks/budget.json`` the seconds and the peak memory. Executing again changes nothing: no
@@ -21,8 +21,9 @@ import nbformat
 import psutil
 from nbclient.exceptions import CellExecutionError
 
-from tools import pairs
-from tools.kernels import AsyncOfflineKernelManager
+import pairs
+import setup_cell
+from kernels import AsyncOfflineKernelManager
 
 WIDGETS = "application/vnd.jupyter.widget-state+json"
 VIEW = "application/vnd.jupyter.widget-view+json"
@@ -174,6 +175,7 @@ def run(slug: str, folder: Path = pairs.NOTEBOOKS) -> bool:
         print(f"\r{slug}: cell {done} of {cells}", end="", file=sys.stderr, flush=True)
 
     notebook = pairs.read(folder / f"{slug}.py")
+    setup_cell.put(notebook)
     pairs.write(folder / f"{slug}.py", pairs.text(notebook))  # its normal form, header and all
     try:
         cost = execute(notebook, progress)
@@ -187,15 +189,16 @@ def run(slug: str, folder: Path = pairs.NOTEBOOKS) -> bool:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m tools.execute", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(prog="python tools/execute.py", description=__doc__.splitlines()[0])
     parser.add_argument("slug", nargs="*", help="which notebooks; all of them when none is named")
     parser.add_argument("--folder", type=Path, default=pairs.NOTEBOOKS, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     known = pairs.slugs(options.folder)
-    for slug in options.slug:
+    asked = [Path(name).stem for name in options.slug]  # a file's name will do
+    for slug in asked:
         if slug not in known:
             parser.error(f"there is no notebook {slug!r}; there are: {', '.join(known) or 'none'}")
-    results = [run(slug, options.folder) for slug in options.slug or known]
+    results = [run(slug, options.folder) for slug in asked or known]
     return 0 if all(results) else 1
 
 

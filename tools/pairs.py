@@ -29,12 +29,17 @@ def read(source: Path) -> nbformat.NotebookNode:
         {"jupytext": HEADER, "kernelspec": KERNEL, "language_info": LANGUAGE, "lmcourse": lmcourse}
     )
     notebook.nbformat, notebook.nbformat_minor = 4, 5
+    identify(notebook)
+    return notebook
+
+
+def identify(notebook: nbformat.NotebookNode) -> None:
+    """Gives each cell an id made from its text."""
     seen: dict[str, int] = {}
     for cell in notebook.cells:
         digest = hashlib.sha256(f"{cell.cell_type}\n{cell.source}".encode()).hexdigest()[:12]
         seen[digest] = seen.get(digest, 0) + 1
         cell.id = digest if seen[digest] == 1 else f"{digest}-{seen[digest]}"
-    return notebook
 
 
 def text(notebook: nbformat.NotebookNode) -> str:

@@ -31,7 +31,10 @@ def quoted(notebook: Path) -> dict[str, str]:
 
 
 def _notebook(builder) -> Path | None:
-    slug = builder.env.metadata.get(builder.env.docname, {}).get("notebook")
+    # The page's metadata are collected only after it has been parsed: read the front matter's fields themselves.
+    document = builder.inliner.document if isinstance(builder, SphinxRole) else builder.state.document
+    fields = {field[0].astext(): field[1].astext() for field in document.findall(nodes.field)}
+    slug = fields.get("notebook")
     if not slug:
         logger.warning("no 'notebook:' in the front matter", location=builder.get_location())
         return None

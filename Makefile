@@ -1,0 +1,71 @@
+# The course's commands; `make help` lists them. Everything is made inside this folder: the Python
+# environment in .venv, page scripts in _vendor, the book in _build. `make clean` removes all three.
+
+PYTHON ?= python3
+PORT ?= 8000
+HERE := .venv/bin/python
+PIP := $(HERE) -m pip install -q --disable-pip-version-check
+SOURCES := _config.yml _toc.yml index.md $(wildcard *.md LICENSE*) $(shell find book notebooks lmcourse -type f -not -name '*.pyc')
+PACKAGE := pyproject.toml requirements.txt book/requirements.txt
+
+.DELETE_ON_ERROR:
+.PHONY: help book serve test notebooks bench colab repository chapter clean
+
+help:  ## this list
+	@sed -n 's/^\([a-z]*\):.*  ## \(.*\)/make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "  %-17s %s\n", $$1, $$2 }'
+
+book: _build/html/.built  ## build the book: 2 minutes and 0.6 GB at first (no torch), seconds afterwards
+	@echo "The book is at _build/html/index.html (make serve shows it)."
+
+serve: book  ## build the book and show it on this machine only; PORT=8000
+	$(HERE) -m http.server --bind 127.0.0.1 --directory _build/html $(PORT)
+
+test: book .venv/.test  ## every test: 10 to 20 minutes, and 6 GB at first (torch)
+	$(HERE) -m pytest tests
+	$(HERE) -m pytest --nbval -n 2 --dist loadfile notebooks
+
+notebooks: .venv/.test  ## run every notebook again and write its outputs, seconds and memory
+	$(HERE) tools/execute.py notebooks/*.ipynb
+
+bench: .venv/.bench  ## speed beside other libraries; writes benchmarks/*.json, 10 minutes or so
+	$(HERE) benchmarks/run.py
+
+colab: .venv/.test  ## the notebooks under Colab's versions of Python, torch and numpy
+	$(HERE) tools/colab.py
+
+repository: .venv/.test  ## after a fork: write its address everywhere; URL=https://github.com/you/yours
+	$(HERE) tools/repository.py $(URL)
+
+chapter: .venv/.test  ## lay out the files of a new chapter and its notebook; SLUG=its-name
+	$(HERE) tools/new_chapter.py $(SLUG)
+
+clean:  ## remove .venv, _vendor and _build
+	rm -rf .venv _vendor _build
+
+# Built whole whenever a source is newer: a partial build would not repeat the warnings of unchanged pages.
+_build/html/.built: $(SOURCES) _vendor/assets.json
+	@rm -rf _build/.doctrees
+	@.venv/bin/jupyter-book build -q -W -n --keep-going --all . || { echo "The book was not built: correct the warnings above, then run make book again."; exit 1; }
+	@touch $@
+
+_vendor/assets.json: book/assets.json tools/assets.py .venv/.book
+	@$(HERE) tools/assets.py && touch $@
+
+.venv/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "The course needs Python 3.11 or newer, and '$(PYTHON)' is not. Install one, then name it: make $(MAKECMDGOALS) PYTHON=python3.12"; exit 1; }
+	@$(PYTHON) -m venv .venv || { rm -rf .venv; echo "$(PYTHON) cannot make an environment. On Debian and Ubuntu: apt-get install python3-venv"; exit 1; }
+
+.venv/.book: book/requirements.txt | .venv/bin/python
+	$(PIP) -r $< || { $(SAY_PIP); exit 1; }
+	@touch $@
+
+.venv/.test: $(PACKAGE) .venv/.book
+	$(PIP) -r requirements.txt || { $(SAY_PIP); exit 1; }
+	$(PIP) --no-deps -e . || { $(SAY_PIP); exit 1; }
+	@touch $@
+
+.venv/.bench: benchmarks/requirements.txt .venv/.test
+	$(PIP) -r $< || { $(SAY_PIP); exit 1; }
+	@touch $@
+
+SAY_PIP = echo "pip could not install the packages above. Check the network connection and free disk space, then run make again."

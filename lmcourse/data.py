@@ -75,7 +75,8 @@ class Document:
     text: str
 
 
-# Whole documents are held out, so that no sentence is near a sentence that a model was trained on.
+# Whole documents are held out, so that no held-out sentence has its neighbours in training. (Presidents
+# quote themselves: of the test addresses' long sentences 0.3 % stand in a training address too.)
 # Novels: two of seven. Addresses: of every ten in order of time, the fifth and the tenth.
 _HELD_OUT_NOVELS = {"Northanger Abbey": "validation", "Persuasion": "test"}
 _HELD_OUT_ADDRESSES = {4: "validation", 9: "test"}

@@ -1,17 +1,22 @@
-"""tools/repository.py: the course moves to another address, everywhere or not at all."""
+"""The course moves to another address, and a new chapter is laid out: everywhere, or not at all."""
 
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import new_chapter
+import nbformat
+import pairs
 import pytest
+import repository
+import test_equations
+import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "tools"))
-import repository  # noqa: E402
-
 OLD, NEW = ("first-owner", "wordbook"), ("Uni-X", "nlp.2027")
 
 
@@ -20,13 +25,13 @@ def tree(tmp_path):
     """A small git repository that states its address in every form the course uses."""
     files = {
         "_config.yml": "title: t\nrepository:\n  url: https://github.com/first-owner/wordbook  # the one place\n",
-        "README.md": "See https://github.com/first-owner/wordbook. And https://first-owner.github.io/wordbook/index.html\r\n",
+        "README.md": "See https://github.com/first-owner/wordbook. And https://first-owner.github.io/wordbook/a.html\r\n",
         "notebooks/a.ipynb": json.dumps(
             {"cells": [{"source": ['%pip install "x @ git+https://github.com/first-owner/wordbook.git@main"\n', "é"]}]},
             ensure_ascii=False,
         ),
         "button.md": "https://colab.research.google.com/github/first-owner/wordbook/blob/main/notebooks/a.ipynb",
-        "other.md": "https://github.com/first-owner/wordbook-2 https://github.com/x/wordbook https://github.com/first-owner",
+        "other.md": "github.com/first-owner/wordbook-2 https://github.com/x/wordbook https://github.com/first-owner",
     }
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
@@ -56,7 +61,7 @@ def test_every_tracked_form_of_the_address_changes(tree):
     for name in ("other.md", "image.bin", "untracked.md"):
         assert after[tree / name] == before[tree / name]
     assert after[tree / "README.md"] == (
-        b"See https://github.com/Uni-X/nlp.2027. And https://uni-x.github.io/nlp.2027/index.html\r\n"
+        b"See https://github.com/Uni-X/nlp.2027. And https://uni-x.github.io/nlp.2027/a.html\r\n"
     )
     assert b"github.com/Uni-X/nlp.2027  # the one place" in after[tree / "_config.yml"]
     assert b"research.google.com/github/Uni-X/nlp.2027/blob/main" in after[tree / "button.md"]
@@ -64,6 +69,21 @@ def test_every_tracked_form_of_the_address_changes(tree):
     assert cell == ['%pip install "x @ git+https://github.com/Uni-X/nlp.2027.git@main"\n', "é"]
     assert os.access(tree / "run.sh", os.X_OK)
     assert repository.current(tree) == NEW
+
+
+def test_a_pair_stays_in_step(tree):
+    """Cell ids are made from the cells' text, so they change with the address in the setup cell."""
+    source = tree / "notebooks" / "pair.py"
+    source.write_text('# %%\nx = "git+https://github.com/first-owner/wordbook@main"\n\n# %%\ny = 1\n')
+    source.with_suffix(".ipynb").write_text(nbformat.writes(pairs.read(source)) + "\n")
+    subprocess.run(["git", "-C", str(tree), "add", "notebooks"], check=True)
+    before = nbformat.read(source.with_suffix(".ipynb"), as_version=4)
+    repository.rewrite("https://github.com/Uni-X/nlp.2027", tree)
+    after = nbformat.read(source.with_suffix(".ipynb"), as_version=4)
+    assert source.with_suffix(".ipynb").read_text() == nbformat.writes(pairs.read(source)) + "\n"
+    assert [a.id == b.id for a, b in zip(after.cells, before.cells, strict=True)] == [False, True]
+    repository.rewrite("https://github.com/first-owner/wordbook", tree)
+    assert nbformat.read(source.with_suffix(".ipynb"), as_version=4) == before
 
 
 def test_twice_is_once_and_back_is_back(tree):
@@ -134,3 +154,151 @@ def test_without_an_address_or_a_repository(tree, tmp_path_factory):
 def test_the_command_says_how_it_is_used(arguments, capsys):
     assert repository.main(arguments) == 2
     assert "https://github.com/OWNER/NAME" in capsys.readouterr().err
+
+
+# ------------------------------------------------------------------------------------- new chapter
+
+
+@pytest.fixture
+def house(tmp_path):
+    """As much of the course as a new chapter touches."""
+    for name in ("book", "notebooks", "tests"):
+        (tmp_path / name).mkdir()
+    shutil.copy(ROOT / "_toc.yml", tmp_path)
+    return tmp_path
+
+
+def parts(toc: str) -> dict[str, list[str]]:
+    return {p["caption"]: [c["file"] for c in p["chapters"]] for p in yaml.safe_load(toc)["parts"]}
+
+
+def test_a_chapter_is_laid_out(house):
+    written = [p.relative_to(house).as_posix() for p in new_chapter.make("scaling-laws", house)]
+    assert written == [
+        "book/scaling-laws.md", "notebooks/scaling-laws.py", "notebooks/scaling-laws.ipynb",
+        "tests/test_scaling_laws.py", "_toc.yml",
+    ]  # fmt: skip
+    texts = {p: (house / p).read_text(encoding="utf-8") for p in written}
+    assert texts["book/scaling-laws.md"].startswith("---\nnotebook: scaling-laws\n---\n\n# Spending compute\n")
+    assert not [p for p, text in texts.items() if "@@" in text]
+    assert sorted(p.name for p in house.rglob(".*")) == []  # no temporary file
+
+
+def test_its_notebook_is_a_pair_in_order(house):
+    new_chapter.make("scaling-laws", house)
+    fresh = pairs.read(house / "notebooks" / "scaling-laws.py")
+    assert pairs.text(fresh) == (house / "notebooks" / "scaling-laws.py").read_text(encoding="utf-8")
+    committed = nbformat.read(house / "notebooks" / "scaling-laws.ipynb", as_version=4)
+    nbformat.validate(committed)
+    assert [(c.id, c.source) for c in committed.cells] == [(c.id, c.source) for c in fresh.cells]
+    code = [c for c in committed.cells if c.cell_type == "code"]
+    assert "setup" in code[0].metadata.tags and "git+" in code[0].source
+
+
+def test_its_equation_has_a_test_that_passes(house):
+    new_chapter.make("scaling-laws", house)
+    assert set(test_equations.labels(house / "book")) == {"eq-scaling-laws-example"}
+    assert set(test_equations.covered(house / "tests")) == {"eq-scaling-laws-example"}
+    shutil.copy(ROOT / "tests" / "equation.py", house / "tests")
+    shutil.copy(ROOT / "pyproject.toml", house)
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/test_scaling_laws.py"],
+        cwd=house, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0 and "1 passed" in done.stdout, done.stdout + done.stderr
+
+
+def test_a_new_chapter_has_every_part_of_the_first(house):
+    """What the first chapter opens and closes with, the template has too."""
+    made = new_chapter.fill("chapter.md", "subwords")
+    for part in (
+        "This chapter's question", "**Afterwards you can**", "**Time**", "**You need**", "**Beside it**",
+        "## What we measured", "As published / at our size", "## Common mistakes", "## Trade-offs", "## Quiz",
+        "## Exercises", "· practice ·", "· assignment ·", "## What is paid, what is owed", "## References",
+    ):  # fmt: skip
+        assert part in made, part
+
+
+@pytest.mark.parametrize(
+    "order, expected",
+    [
+        (["subwords"], {"Part I. Words and pieces": ["static-embeddings", "subwords"]}),
+        (["gpt", "bert"], {"Part III. Attention and three ways to pretrain": ["bert", "gpt"]}),
+        (["bert", "gpt"], {"Part III. Attention and three ways to pretrain": ["bert", "gpt"]}),
+        (
+            ["epilogue", "elmo", "subwords"],
+            {
+                "Part I. Words and pieces": ["static-embeddings", "subwords"],
+                "Part II. Context from recurrence": ["elmo"],
+                "Part IV. Scale": ["epilogue"],
+            },
+        ),
+        (["my-own"], {"Part I. Words and pieces": ["static-embeddings", "my-own"]}),
+    ],
+)
+def test_where_a_chapter_stands(order, expected):
+    toc = (
+        "format: jb-book\nroot: index\nparts:\n  - caption: Part I. Words and pieces\n    numbered: true\n"
+        "    chapters:  # the first\n      - file: book/static-embeddings\n      - file: notebooks/static-embeddings\n"
+        "  - caption: Back matter\n    chapters:\n      - file: book/api\n"
+    )
+    before = parts(toc)
+    for slug in order:
+        toc = new_chapter.enter(slug, toc)
+    after = parts(toc)
+    for caption, slugs in expected.items():
+        assert after[caption] == [f"{folder}/{s}" for s in slugs for folder in ("book", "notebooks")]
+    assert list(after) == [*before][:1] + sorted(after.keys() - before.keys()) + [*before][1:]
+    assert after["Back matter"] == before["Back matter"]
+    assert "# the first" in toc
+
+
+def test_parts_that_are_made_are_numbered():
+    toc = new_chapter.enter("gpt", (ROOT / "_toc.yml").read_text(encoding="utf-8"))
+    assert all(p.get("numbered") for p in yaml.safe_load(toc)["parts"] if p["caption"].startswith("Part "))
+
+
+@pytest.mark.parametrize(
+    "slug", ["", "Sub", "sub_words", "-a", "a-", "a--b", "../x", "a/b", "a b", "1a", "é", "a" * 41, "a\n", None]
+)
+def test_a_bad_slug_writes_nothing(house, slug):
+    before = contents(house)
+    with pytest.raises(ValueError, match="SLUG: got"):
+        new_chapter.make(slug, house)
+    assert contents(house) == before
+
+
+@pytest.mark.parametrize("there", ["book/gpt.md", "notebooks/gpt.py", "notebooks/gpt.ipynb", "tests/test_gpt.py"])
+def test_an_existing_file_is_not_overwritten(house, there):
+    (house / there).write_text("mine")
+    before = contents(house)
+    with pytest.raises(ValueError, match=f"{re.escape(there)} exists already"):
+        new_chapter.make("gpt", house)
+    assert contents(house) == before
+
+
+def test_a_chapter_that_is_there_is_refused(house):
+    before = contents(house)
+    with pytest.raises(ValueError, match="is in it already"):
+        new_chapter.make("static-embeddings", house)
+    assert contents(house) == before
+
+
+def test_a_full_disk_leaves_nothing_behind(house, monkeypatch):
+    before, real = contents(house), repository.write
+
+    def breaks_off(path, text):
+        if path.name == "_toc.yml":
+            raise OSError("disk full")
+        real(path, text)
+
+    monkeypatch.setattr(repository, "write", breaks_off)
+    with pytest.raises(OSError, match="disk full"):
+        new_chapter.make("gpt", house)
+    assert contents(house) == before
+
+
+@pytest.mark.parametrize("arguments", [[], ["A B"], ["a", "b"], ["static-embeddings"]])
+def test_the_chapter_command_says_what_is_wrong(arguments, capsys):
+    assert new_chapter.main(arguments) == 2
+    assert re.search("SLUG|_toc.yml", capsys.readouterr().err)

@@ -4,6 +4,7 @@ The address stands in ``_config.yml`` (``repository.url``). This rewrites it the
 tracked text file: the notebooks' setup cells, Colab buttons, the package's metadata, the citation.
 """
 
+import json
 import os
 import re
 import subprocess
@@ -12,6 +13,8 @@ import tempfile
 from pathlib import Path
 
 import yaml
+
+import pairs
 
 ROOT = Path(__file__).resolve().parents[1]
 _ADDRESS = re.compile(r"https://github\.com/([A-Za-z0-9](?:[A-Za-z0-9-]{0,38}))/([A-Za-z0-9._-]{1,100}?)(?:\.git)?/?")
@@ -82,9 +85,28 @@ def rewrite(url: str, root: Path = ROOT) -> list[Path]:
         text = path.read_bytes()
         if b"\0" not in text and (changed := replace(text, old, new)) != text:
             changes[path] = changed
-    for path in sorted(changes, key=lambda p: (p == root / "_config.yml", p)):
+    config = root / "_config.yml"
+    for path in sorted(changes.keys() - {config}):
         write(path, changes[path])
+    for path in tracked(root):
+        if path.suffix == ".ipynb" and path.with_suffix(".py").is_file():
+            identify(path)
+    if config in changes:
+        write(config, changes[config])
     return sorted(changes)
+
+
+def identify(path: Path) -> None:
+    """Gives the cells of a pair's ``.ipynb`` the ids that belong to their changed text."""
+    text, fresh = path.read_text(encoding="utf-8"), pairs.read(path.with_suffix(".py")).cells
+    cells = json.loads(text)["cells"]
+    if [c.source for c in fresh] != ["".join(c["source"]) for c in cells]:
+        return  # not in step with its .py, which a test reports
+    changed = text
+    for old, new in zip(cells, fresh, strict=True):
+        changed = changed.replace(f'"id": "{old["id"]}"', f'"id": "{new.id}"', 1)
+    if changed != text:
+        write(path, changed.encode())
 
 
 def main(arguments: list[str]) -> int:

@@ -90,9 +90,10 @@ def _corpus(name: str) -> tuple[Document, ...]:
             Document(name, r["title"], r["author"], r["year"], _HELD_OUT_NOVELS.get(r["title"], "train"), r["text"])
             for r in rows
         )
+    splits = (_HELD_OUT_ADDRESSES.get(i % 10, "train") for i in range(len(rows)))
     return tuple(
-        Document(name, f"Address of {r['year']}", r["name"], r["year"], _HELD_OUT_ADDRESSES.get(i % 10, "train"), r["text"])
-        for i, r in enumerate(rows)
+        Document(name, f"Address of {r['year']}", r["name"], r["year"], split, r["text"])
+        for r, split in zip(rows, splits, strict=True)
     )
 
 

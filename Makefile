@@ -9,7 +9,7 @@ SOURCES := _config.yml _toc.yml index.md $(wildcard *.md LICENSE*) $(shell find 
 PACKAGE := pyproject.toml requirements.txt book/requirements.txt
 
 .DELETE_ON_ERROR:
-.PHONY: help book serve test notebooks bench colab repository chapter clean
+.PHONY: help book serve test notebooks bench colab linkcheck repository chapter clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z]*\):.*  ## \(.*\)/make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "  %-17s %s\n", $$1, $$2 }'
@@ -25,7 +25,7 @@ test: book .venv/.test  ## every test: 10 to 20 minutes, and 6 GB at first (torc
 	$(HERE) -m pytest --nbval -n 2 --dist loadfile notebooks
 
 notebooks: .venv/.test  ## run every notebook again and write its outputs, seconds and memory
-	$(HERE) tools/execute.py notebooks/*.ipynb
+	$(HERE) tools/execute.py
 
 bench: .venv/.bench  ## speed beside other libraries; writes benchmarks/*.json, 10 minutes or so
 	$(HERE) benchmarks/run.py
@@ -33,10 +33,13 @@ bench: .venv/.bench  ## speed beside other libraries; writes benchmarks/*.json, 
 colab: .venv/.test  ## the notebooks under Colab's versions of Python, torch and numpy
 	$(HERE) tools/colab.py
 
-repository: .venv/.test  ## after a fork: write its address everywhere; URL=https://github.com/you/yours
+linkcheck: .venv/.book _vendor/assets.json  ## every link of the book to another host; needs the network
+	.venv/bin/jupyter-book build -q --builder linkcheck .
+
+repository: .venv/.book  ## after a fork: write its address everywhere; URL=https://github.com/you/yours
 	$(HERE) tools/repository.py $(URL)
 
-chapter: .venv/.test  ## lay out the files of a new chapter and its notebook; SLUG=its-name
+chapter: .venv/.book  ## lay out the files of a new chapter and its notebook; SLUG=its-name
 	$(HERE) tools/new_chapter.py $(SLUG)
 
 clean:  ## remove .venv, _vendor and _build

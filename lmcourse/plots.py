@@ -88,6 +88,9 @@ def show(fig: Figure, alt: str, data: Mapping[str, object]) -> Picture:
     if not isinstance(fig, Figure):
         raise TypeError(f"fig: got {type(fig).__name__}, expected a matplotlib Figure; plots.figure() makes one")
     summary = "\n".join(f"  {name}: {_series(name, values)}" for name, values in _checked(alt, data).items())
+    legends = [*fig.legends, *(axes.get_legend() for axes in fig.axes if axes.get_legend())]
+    for legend in legends:
+        legend.set_frame_on(False)  # its white box would hide the light ink of a dark page
     with style():
         buffer = io.StringIO()
         fig.savefig(buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
@@ -145,6 +148,7 @@ def _rounded(flat: np.ndarray, kind: str = "f") -> str:
 
 # ------------------------------------------------------------------------------------------- svg
 
+_FAMILY = re.compile(r"(?:'DejaVu Sans'|sans-serif)(?:, (?:'[^']+'|sans-serif))*")
 _COORDINATE = re.compile(r"-?\d+\.\d{2,}")
 
 

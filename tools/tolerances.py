@@ -14,7 +14,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from decimal import Decimal
+from decimal import ROUND_CEILING, Decimal
 
 import nbformat
 
@@ -66,7 +66,7 @@ def rounded_up(number: float) -> float:
     """Two significant digits, never less than ``number``."""
     exact = Decimal(f"{number:.10e}")
     step = Decimal(1).scaleb(exact.adjusted() - 1)
-    return float(-(-exact // step) * step)
+    return float(exact.quantize(step, rounding=ROUND_CEILING))
 
 
 def code(notebook: nbformat.NotebookNode) -> list[nbformat.NotebookNode]:

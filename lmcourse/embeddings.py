@@ -1,17 +1,48 @@
-"""Skip-gram: one vector a word, trained to tell which words stand nearby (Mikolov et al. 2013).
+"""Word vectors, and skip-gram's training: with the full softmax, and with negative sampling (Mikolov et al. 2013).
 
-Two tables, as in the papers: row w of ``v`` [V, D] is word w as a *centre* (input), row c of ``u``
-[C, D] is word c as a *context* (output); their score is s(w, c) = v_w · u_c. Every loss here is a
-**mean over pairs**, in nats, and every gradient is the gradient of that mean.
+The losses and their gradients stand in :mod:`lmcourse.skipgram` and can be had from here too.
 """
 
+import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
+from lmcourse import tiles
 from lmcourse.data import Vocabulary
+from lmcourse.skipgram import (
+    expected_negative_sampling_loss,
+    keep_probability,
+    negative_sampling_gradients,
+    negative_sampling_loss,
+    negative_sampling_optimum,
+    noise_distribution,
+    pair_counts,
+    skipgram_pairs,
+    softmax_gradients,
+    softmax_loss,
+)
+
+__all__ = [
+    "SkipGram",
+    "SkipGramConfig",
+    "WordVectors",
+    "expected_negative_sampling_loss",
+    "initial_tables",
+    "keep_probability",
+    "negative_sampling_gradients",
+    "negative_sampling_loss",
+    "negative_sampling_optimum",
+    "noise_distribution",
+    "pair_counts",
+    "skipgram_pairs",
+    "softmax_gradients",
+    "softmax_loss",
+    "train_negative_sampling",
+    "train_softmax",
+]
 
 
 @dataclass(frozen=True)
@@ -46,6 +77,18 @@ class SkipGramConfig:
     epochs: int = 3
     learning_rate: float = 0.025  # falls linearly to a ten-thousandth of itself
 
+    def __post_init__(self):
+        for name in ("width", "window", "epochs"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or value < 1:
+                raise ValueError(f"{name}: got {value!r}, expected a whole number from 1 on")
+        for name in ("negatives", "learning_rate"):
+            if not 0 < getattr(self, name) < float("inf"):
+                raise ValueError(f"{name}: got {getattr(self, name)!r}, expected a number above 0")
+        for name in ("noise_power", "subsample"):
+            if not 0 <= getattr(self, name) < float("inf"):
+                raise ValueError(f"{name}: got {getattr(self, name)!r}, expected 0 or more")
+
     @classmethod
     def softmax(cls, **changes) -> "SkipGramConfig":
         """For :func:`train_softmax`: an epoch is one full-batch step, so many more of them, and larger."""
@@ -65,123 +108,137 @@ class SkipGram:
         return WordVectors(vocabulary, self.v)
 
 
-# ----------------------------------------------------------------------------------------- pairs
+# -------------------------------------------------------------------------------------- training
 
 
-def skipgram_pairs(stream: Tensor, boundary: int, window: int, centre_stream: Tensor | None = None) -> Tensor:
-    """[P, 2] (centre, context) ids: every two words of a sentence at a distance of 1 to ``window``.
+def initial_tables(centres: int, contexts: int, width: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """(v [centres, width], u [contexts, width]) before training, as in word2vec.c.
 
-    ``stream``: [T] ids, ``boundary`` between sentences (:meth:`Vocabulary.stream`); no pair crosses it.
-    ``centre_stream``: [T] ids to use on the centre's side instead. In order of the centre's position.
+    v is uniform in ±0.5/width and u is zero: every score is 0, so every model starts from the same known
+    loss, and the rows of v differ, without which two words that see the same contexts would stay equal.
     """
-    positions = torch.arange(len(stream))
-    offsets = torch.tensor([d for d in range(-window, window + 1) if d != 0])
-    neighbours = positions[:, None] + offsets  # [T, 2·window]
-    inside = (neighbours >= 0) & (neighbours < len(stream))
-    neighbours = neighbours.clamp(0, max(len(stream) - 1, 0))
-    sentence = torch.cumsum(stream == boundary, 0)
+    v = (torch.rand(centres, width, generator=generator) - 0.5) / width
+    return v, torch.zeros(contexts, width)
+
+
+def train_negative_sampling(
+    stream: Tensor,
+    vocabulary: Vocabulary,
+    config: SkipGramConfig,
+    generator: torch.Generator,
+    centre_stream: Tensor | None = None,
+    progress: bool | Callable[[float], None] = False,
+) -> SkipGram:
+    """Skip-gram with negative sampling by mini-batch gradient descent on the loss's sum over pairs.
+
+    ``stream``: [T] int64 ids, ``vocabulary.boundary`` between sentences. Counts, for subsampling and for
+    the noise, are the stream's own. Each epoch drops frequent words, draws each centre's window from
+    1..window, and draws the negatives, shared by a group of centres: see :mod:`lmcourse.tiles`.
+
+    ``centre_stream``: [T] ids to use on the input side where they differ, such as pseudo-words merged on
+    that side only. Where ``stream`` has a boundary it is ignored. v gets max(V, largest id + 1) rows.
+
+    On the CPU the result depends on the seed alone; on CUDA sums are taken in a changing order.
+    ``progress``: True draws a line on stderr; a function is called with the share done.
+    """
+    centre_stream = stream if centre_stream is None else centre_stream
+    _check_training(stream, vocabulary, generator, centre_stream)
+    device, boundary = stream.device, vocabulary.boundary
     is_word = stream != boundary
-    kept = inside & is_word[:, None] & is_word[neighbours] & (sentence[:, None] == sentence[neighbours])
-    centres = (stream if centre_stream is None else centre_stream)[:, None].expand_as(neighbours)
-    return torch.stack([centres[kept], stream[neighbours[kept]]], dim=1)
+    counts = torch.bincount(stream[is_word], minlength=boundary).cpu()
+    keep = torch.cat([keep_probability(counts, config.subsample).float(), torch.ones(1)]).to(device)
+    noise = noise_distribution(counts, config.noise_power).cumsum(0).to(device)
+    rows = max(boundary, int(centre_stream[is_word].max()) + 1)
+    v, u = (table.to(device) for table in initial_tables(rows, boundary, config.width, generator))
+    plan = tiles.Plan(config.window, config.negatives)
+    blocks = [tiles.Block(v, u, plan) for _ in range(tiles.WORKERS)]
+    report, losses = _reporter(progress), []
+    for e in range(config.epochs):
+        epoch = tiles.draw_epoch(stream, centre_stream, keep, noise, plan, generator)
+        rate = lambda done, e=e: config.learning_rate * max(1e-4, 1 - (e + done) / config.epochs)  # noqa: E731
+        losses.append(tiles.train_epoch(epoch, blocks, rate, lambda done, e=e: report((e + done) / config.epochs)))
+    report(1.0)
+    _check_finite(v, u, config)
+    return SkipGram(v, u, tuple(losses))
 
 
-def pair_counts(pairs: Tensor, centres: int, contexts: int) -> Tensor:
-    """[centres, contexts] int64: how often each (centre, context) stands in ``pairs`` [P, 2]."""
-    return torch.bincount(pairs[:, 0] * contexts + pairs[:, 1], minlength=centres * contexts).view(centres, contexts)
+def train_softmax(
+    stream: Tensor,
+    vocabulary: Vocabulary,
+    config: SkipGramConfig,
+    generator: torch.Generator,
+    progress: bool | Callable[[float], None] = False,
+) -> SkipGram:
+    """Skip-gram with the full softmax, for a small vocabulary: its cost grows with V².
 
-
-# ---------------------------------------------------------------------------------- full softmax
-
-
-def softmax_loss(v: Tensor, u: Tensor, centres: Tensor, contexts: Tensor) -> Tensor:
-    """Mean of −log p(c|w), p(c|w) = exp(v_w·u_c) / Σ_c' exp(v_w·u_c'). Mikolov et al. 2013b, eq. 1 and 2.
-
-    ``v`` [V, D], ``u`` [C, D]; ``centres`` and ``contexts`` [P] ids.
+    The sum over pairs is a sum over the matrix of their counts, so an epoch is one step on the exact
+    gradient, taken by AdaGrad (Duchi et al. 2011). The window is fixed: every pair within it counts, and
+    ``negatives``, ``noise_power`` and ``subsample`` play no part. See :meth:`SkipGramConfig.softmax`.
     """
-    scores = v[centres] @ u.T  # [P, C]
-    return -torch.log_softmax(scores, dim=1).gather(1, contexts[:, None]).mean()
+    _check_training(stream, vocabulary, generator, stream)
+    V = len(vocabulary)
+    if V > 5000:
+        raise ValueError(f"vocabulary: got {V:,} words, at most 5,000 fit here; make it with max_size=2000")
+    counts = pair_counts(skipgram_pairs(stream, vocabulary.boundary, config.window), V, V).float()
+    tables = tuple(t.to(stream.device) for t in initial_tables(V, V, config.width, generator))
+    squares, report, losses = tuple(torch.zeros_like(t) for t in tables), _reporter(progress), []
+    for epoch in range(config.epochs):
+        loss, *gradients = _softmax_step(*tables, counts)
+        losses.append(loss)
+        for table, square, gradient in zip(tables, squares, gradients):
+            square += gradient**2
+            table -= config.learning_rate * gradient / (square.sqrt() + 1e-10)
+        report((epoch + 1) / config.epochs)
+    _check_finite(*tables, config)
+    return SkipGram(*tables, tuple(losses))
 
 
-def softmax_gradients(v: Tensor, u: Tensor, centres: Tensor, contexts: Tensor) -> tuple[Tensor, Tensor]:
-    """(∂/∂v, ∂/∂u) of :func:`softmax_loss`: expected minus observed contexts.
-
-    For one pair: ∂/∂v_w = Σ_c' p(c'|w) u_c' − u_c and ∂/∂u_c' = (p(c'|w) − [c' = c]) v_w.
-    """
-    p = torch.softmax(v[centres] @ u.T, dim=1)  # [P, C]
-    error = (p - F.one_hot(contexts, len(u))) / len(centres)
-    return torch.zeros_like(v).index_add_(0, centres, error @ u), error.T @ v[centres]
+def _softmax_step(v: Tensor, u: Tensor, counts: Tensor) -> tuple[float, Tensor, Tensor]:
+    """The loss and gradients of :func:`softmax_loss` over all pairs that ``counts`` [V, C] counts."""
+    log_p = torch.log_softmax(v @ u.T, dim=1)
+    total = counts.sum()
+    error = (counts.sum(1, keepdim=True) * log_p.exp() - counts) / total  # expected minus observed
+    return float(-(counts * log_p).sum() / total), error @ u, error.T @ v
 
 
-# ----------------------------------------------------------------------------- negative sampling
+# -------------------------------------------------------------------------------------- bad input
 
 
-def negative_sampling_loss(
-    v: Tensor, u: Tensor, centres: Tensor, contexts: Tensor, negatives: Tensor, weight: float = 1.0
-) -> Tensor:
-    """Mean of −log σ(u_c·v_w) − weight · Σ_i log σ(−u_{n_i}·v_w). Mikolov et al. 2013b, eq. 4.
-
-    ``centres`` and ``contexts`` [P], ``negatives`` [P, K] ids drawn from the noise. With
-    weight = k / K, K draws stand for k: the same expectation, less variance.
-    """
-    positive = (v[centres] * u[contexts]).sum(1)  # [P]
-    negative = torch.einsum("pd,pkd->pk", v[centres], u[negatives])
-    # The log-sigmoid first, then the sum: the other order is another (wrong) loss.
-    return -(F.logsigmoid(positive) + weight * F.logsigmoid(-negative).sum(1)).mean()
-
-
-def negative_sampling_gradients(
-    v: Tensor, u: Tensor, centres: Tensor, contexts: Tensor, negatives: Tensor, weight: float = 1.0
-) -> tuple[Tensor, Tensor]:
-    """(∂/∂v, ∂/∂u) of :func:`negative_sampling_loss`.
-
-    For one pair, with e = σ(s) − 1 for the context and e = weight · σ(s) for each negative:
-    ∂/∂v_w = Σ e u and ∂/∂u = e v_w.
-    """
-    columns = torch.cat([contexts[:, None], negatives], dim=1)  # [P, 1+K]
-    error = torch.sigmoid(torch.einsum("pd,pkd->pk", v[centres], u[columns]))
-    error[:, 0] -= 1
-    error[:, 1:] *= weight
-    error /= len(centres)
-    grad_v = torch.zeros_like(v).index_add_(0, centres, torch.einsum("pk,pkd->pd", error, u[columns]))
-    each = error[:, :, None] * v[centres][:, None, :]  # [P, 1+K, D]
-    return grad_v, torch.zeros_like(u).index_add_(0, columns.flatten(), each.flatten(0, 1))
+def _check_training(stream: Tensor, vocabulary: Vocabulary, generator: torch.Generator, centre_stream: Tensor) -> None:
+    if not isinstance(generator, torch.Generator) or generator.device.type != "cpu":
+        raise TypeError(f"generator: got {generator!r}, expected a CPU torch.Generator; use lmcourse.device.seed(0)")
+    for name, ids in (("stream", stream), ("centre_stream", centre_stream)):
+        if not isinstance(ids, Tensor) or ids.dtype != torch.int64 or ids.ndim != 1:
+            came = f"{ids.dtype} {list(ids.shape)}" if isinstance(ids, Tensor) else type(ids).__name__
+            raise TypeError(f"{name}: got {came}, expected a [T] int64 tensor of ids; use vocabulary.stream(sentences)")
+    if stream.shape != centre_stream.shape or stream.device != centre_stream.device:
+        raise ValueError(
+            f"centre_stream: got {len(centre_stream)} ids on {centre_stream.device}, expected one for each of "
+            f"stream's {len(stream)} on {stream.device}; start from stream.clone()"
+        )
+    is_word = stream != vocabulary.boundary
+    if not (is_word[1:] & is_word[:-1]).any():
+        raise ValueError("stream: no sentence has two known words, so there is no pair to learn from; give more text")
+    low, high = int(stream.min()), int(stream.max())
+    if low < 0 or high > vocabulary.boundary:
+        raise ValueError(
+            f"stream: got ids from {low} to {high}, expected 0 to {vocabulary.boundary} (the boundary); "
+            "make the stream with the same vocabulary"
+        )
+    if int(centre_stream[is_word].min()) < 0:
+        raise ValueError("centre_stream: got a negative id, expected ids from 0 on")
 
 
-def noise_distribution(counts: Tensor, power: float = 0.75) -> Tensor:
-    """[V] probabilities ∝ count^power, float64: where negatives are drawn from."""
-    weights = counts.double() ** power
-    return weights / weights.sum()
+def _check_finite(v: Tensor, u: Tensor, config: SkipGramConfig) -> None:
+    if not (torch.isfinite(v).all() and torch.isfinite(u).all()):
+        raise ValueError(f"learning_rate: training diverged at {config.learning_rate}; lower it")
 
 
-def keep_probability(counts: Tensor, threshold: float = 1e-3) -> Tensor:
-    """[V] float64: the share of a word's occurrences that subsampling keeps, by the rule of word2vec.c.
-
-    min(1, (√(f/t) + 1) · t/f) for a word that makes up the share f of the text: kept whole up to
-    f = 2.618 t. The paper's rule, √(t/f), is another one. ``threshold`` 0 keeps everything.
-    """
-    if threshold == 0:
-        return torch.ones(len(counts), dtype=torch.float64)
-    share = counts.double() / counts.sum()
-    return ((torch.sqrt(share / threshold) + 1) * threshold / share).clamp(max=1)
+def _reporter(progress: bool | Callable[[float], None]) -> Callable[[float], None]:
+    if callable(progress):
+        return progress
+    return _draw_line if progress else lambda done: None
 
 
-def expected_negative_sampling_loss(scores: Tensor, counts: Tensor, noise: Tensor, negatives: float) -> Tensor:
-    """The loss per pair with the noise summed out: what the sampled loss is on average.
-
-    (1/P) Σ_{w,c} [n(w,c) · −log σ(s) + k n(w) q(c) · −log σ(−s)], n(w) = Σ_c n(w,c), P = Σ n.
-    ``scores`` and ``counts`` [V, C], ``noise`` [C] sums to 1, ``negatives`` k.
-    """
-    counts = counts.to(scores.dtype)
-    drawn = negatives * counts.sum(1, keepdim=True) * noise.to(scores.dtype)
-    return -(counts * F.logsigmoid(scores) + drawn * F.logsigmoid(-scores)).sum() / counts.sum()
-
-
-def negative_sampling_optimum(counts: Tensor, noise: Tensor, negatives: float) -> Tensor:
-    """[V, C] float64 scores that minimise the expected loss where they are free: log p(c|w)/q(c) − log k.
-
-    −∞ where ``counts`` [V, C] is 0; a row without any pair is NaN, since no score of it matters.
-    Levy & Goldberg 2014, with the noise ``noise`` [C] kept general.
-    """
-    conditional = counts.double() / counts.sum(1, keepdim=True)
-    return torch.log(conditional / (negatives * noise.double()))
+def _draw_line(done: float) -> None:
+    print(f"\rtraining {done:4.0%}", end="\n" if done >= 1 else "", file=sys.stderr, flush=True)

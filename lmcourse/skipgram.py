@@ -1,0 +1,131 @@
+"""Skip-gram's losses and gradients in their plain form, pair by pair (Mikolov et al. 2013).
+
+Two tables, as in the papers: row w of ``v`` [V, D] is word w as a *centre* (input), row c of ``u``
+[C, D] is word c as a *context* (output); their score is s(w, c) = v_w · u_c. Every loss here is a
+**mean over pairs**, in nats, and every gradient is the gradient of that mean.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+# ----------------------------------------------------------------------------------------- pairs
+
+
+def skipgram_pairs(stream: Tensor, boundary: int, window: int, centre_stream: Tensor | None = None) -> Tensor:
+    """[P, 2] (centre, context) ids: every two words of a sentence at a distance of 1 to ``window``.
+
+    ``stream``: [T] ids, ``boundary`` between sentences (:meth:`Vocabulary.stream`); no pair crosses it.
+    ``centre_stream``: [T] ids to use on the centre's side instead. In order of the centre's position.
+    """
+    positions = torch.arange(len(stream))
+    offsets = torch.tensor([d for d in range(-window, window + 1) if d != 0])
+    neighbours = positions[:, None] + offsets  # [T, 2·window]
+    inside = (neighbours >= 0) & (neighbours < len(stream))
+    neighbours = neighbours.clamp(0, max(len(stream) - 1, 0))
+    sentence = torch.cumsum(stream == boundary, 0)
+    is_word = stream != boundary
+    kept = inside & is_word[:, None] & is_word[neighbours] & (sentence[:, None] == sentence[neighbours])
+    centres = (stream if centre_stream is None else centre_stream)[:, None].expand_as(neighbours)
+    return torch.stack([centres[kept], stream[neighbours[kept]]], dim=1)
+
+
+def pair_counts(pairs: Tensor, centres: int, contexts: int) -> Tensor:
+    """[centres, contexts] int64: how often each (centre, context) stands in ``pairs`` [P, 2]."""
+    return torch.bincount(pairs[:, 0] * contexts + pairs[:, 1], minlength=centres * contexts).view(centres, contexts)
+
+
+# ---------------------------------------------------------------------------------- full softmax
+
+
+def softmax_loss(v: Tensor, u: Tensor, centres: Tensor, contexts: Tensor) -> Tensor:
+    """Mean of −log p(c|w), p(c|w) = exp(v_w·u_c) / Σ_c' exp(v_w·u_c'). Mikolov et al. 2013b, eq. 1 and 2.
+
+    ``v`` [V, D], ``u`` [C, D]; ``centres`` and ``contexts`` [P] ids.
+    """
+    scores = v[centres] @ u.T  # [P, C]
+    return -torch.log_softmax(scores, dim=1).gather(1, contexts[:, None]).mean()
+
+
+def softmax_gradients(v: Tensor, u: Tensor, centres: Tensor, contexts: Tensor) -> tuple[Tensor, Tensor]:
+    """(∂/∂v, ∂/∂u) of :func:`softmax_loss`: expected minus observed contexts.
+
+    For one pair: ∂/∂v_w = Σ_c' p(c'|w) u_c' − u_c and ∂/∂u_c' = (p(c'|w) − [c' = c]) v_w.
+    """
+    p = torch.softmax(v[centres] @ u.T, dim=1)  # [P, C]
+    error = (p - F.one_hot(contexts, len(u))) / len(centres)
+    return torch.zeros_like(v).index_add_(0, centres, error @ u), error.T @ v[centres]
+
+
+# ----------------------------------------------------------------------------- negative sampling
+
+
+def negative_sampling_loss(
+    v: Tensor, u: Tensor, centres: Tensor, contexts: Tensor, negatives: Tensor, weight: float = 1.0
+) -> Tensor:
+    """Mean of −log σ(u_c·v_w) − weight · Σ_i log σ(−u_{n_i}·v_w). Mikolov et al. 2013b, eq. 4.
+
+    ``centres`` and ``contexts`` [P], ``negatives`` [P, K] ids drawn from the noise. With
+    weight = k / K, K draws stand for k: the same expectation, less variance.
+    """
+    positive = (v[centres] * u[contexts]).sum(1)  # [P]
+    negative = torch.einsum("pd,pkd->pk", v[centres], u[negatives])
+    # The log-sigmoid first, then the sum: the other order is another (wrong) loss.
+    return -(F.logsigmoid(positive) + weight * F.logsigmoid(-negative).sum(1)).mean()
+
+
+def negative_sampling_gradients(
+    v: Tensor, u: Tensor, centres: Tensor, contexts: Tensor, negatives: Tensor, weight: float = 1.0
+) -> tuple[Tensor, Tensor]:
+    """(∂/∂v, ∂/∂u) of :func:`negative_sampling_loss`.
+
+    For one pair, with e = σ(s) − 1 for the context and e = weight · σ(s) for each negative:
+    ∂/∂v_w = Σ e u and ∂/∂u = e v_w.
+    """
+    columns = torch.cat([contexts[:, None], negatives], dim=1)  # [P, 1+K]
+    error = torch.sigmoid(torch.einsum("pd,pkd->pk", v[centres], u[columns]))
+    error[:, 0] -= 1
+    error[:, 1:] *= weight
+    error /= len(centres)
+    grad_v = torch.zeros_like(v).index_add_(0, centres, torch.einsum("pk,pkd->pd", error, u[columns]))
+    each = error[:, :, None] * v[centres][:, None, :]  # [P, 1+K, D]
+    return grad_v, torch.zeros_like(u).index_add_(0, columns.flatten(), each.flatten(0, 1))
+
+
+def noise_distribution(counts: Tensor, power: float = 0.75) -> Tensor:
+    """[V] probabilities ∝ count^power, float64: where negatives are drawn from."""
+    weights = counts.double() ** power
+    return weights / weights.sum()
+
+
+def keep_probability(counts: Tensor, threshold: float = 1e-3) -> Tensor:
+    """[V] float64: the share of a word's occurrences that subsampling keeps, by the rule of word2vec.c.
+
+    min(1, (√(f/t) + 1) · t/f) for a word that makes up the share f of the text: kept whole up to
+    f = 2.618 t. The paper's rule, √(t/f), is another one. ``threshold`` 0 keeps everything.
+    """
+    if threshold == 0:
+        return torch.ones(len(counts), dtype=torch.float64)
+    share = counts.double() / counts.sum()
+    return ((torch.sqrt(share / threshold) + 1) * threshold / share).clamp(max=1)
+
+
+def expected_negative_sampling_loss(scores: Tensor, counts: Tensor, noise: Tensor, negatives: float) -> Tensor:
+    """The loss per pair with the noise summed out: what the sampled loss is on average.
+
+    (1/P) Σ_{w,c} [n(w,c) · −log σ(s) + k n(w) q(c) · −log σ(−s)], n(w) = Σ_c n(w,c), P = Σ n.
+    ``scores`` and ``counts`` [V, C], ``noise`` [C] sums to 1, ``negatives`` k.
+    """
+    counts = counts.to(scores.dtype)
+    drawn = negatives * counts.sum(1, keepdim=True) * noise.to(scores.dtype)
+    return -(counts * F.logsigmoid(scores) + drawn * F.logsigmoid(-scores)).sum() / counts.sum()
+
+
+def negative_sampling_optimum(counts: Tensor, noise: Tensor, negatives: float) -> Tensor:
+    """[V, C] float64 scores that minimise the expected loss where they are free: log p(c|w)/q(c) − log k.
+
+    −∞ where ``counts`` [V, C] is 0; a row without any pair is NaN, since no score of it matters.
+    Levy & Goldberg 2014, with the noise ``noise`` [C] kept general.
+    """
+    conditional = counts.double() / counts.sum(1, keepdim=True)
+    return torch.log(conditional / (negatives * noise.double()))

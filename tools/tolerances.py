@@ -134,9 +134,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("slug", nargs="*", help="which notebooks; all of them when none is named")
     options = parser.parse_args(arguments)
     asked = [os.path.splitext(os.path.basename(name))[0] for name in options.slug]
-    if unknown := [slug for slug in asked if slug not in pairs.slugs()]:
-        parser.error(f"there is no notebook {unknown[0]!r}; there are: {', '.join(pairs.slugs()) or 'none'}")
-    return 0 if all([run(slug) for slug in asked or pairs.slugs()]) else 1
+    if unknown := [slug for slug in asked if slug not in pairs.slugs(pairs.NOTEBOOKS)]:
+        parser.error(f"there is no notebook {unknown[0]!r}; there are: {', '.join(pairs.slugs(pairs.NOTEBOOKS)) or 'none'}")
+    return 0 if all([run(slug) for slug in asked or pairs.slugs(pairs.NOTEBOOKS)]) else 1
 
 
 if __name__ == "__main__":

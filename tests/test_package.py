@@ -150,7 +150,8 @@ def hook(event, arguments):
         events.append((event, arguments))
 def state():
     return (torch.get_rng_state().tolist(), random.getstate(), str(numpy.random.get_state()),
-            torch.get_num_threads(), torch.get_default_dtype(), torch.is_grad_enabled(), dict(os.environ), dict(matplotlib.rcParams), os.getcwd())
+            torch.get_num_threads(), torch.get_default_dtype(), torch.is_grad_enabled(),
+            dict(os.environ), dict(matplotlib.rcParams), os.getcwd())
 before, loaded = state(), set(sys.modules)
 sys.addaudithook(hook)
 import importlib

@@ -25,7 +25,7 @@ def tree(tmp_path):
     """A small git repository that states its address in every form the course uses."""
     files = {
         "_config.yml": "title: t\nrepository:\n  url: https://github.com/first-owner/wordbook  # the one place\n",
-        "README.md": "See https://github.com/first-owner/wordbook. And https://first-owner.github.io/wordbook/a.html\r\n",
+        "README.md": "See https://github.com/first-owner/wordbook. https://first-owner.github.io/wordbook/a.html\r\n",
         "notebooks/a.ipynb": json.dumps(
             {"cells": [{"source": ['%pip install "x @ git+https://github.com/first-owner/wordbook.git@main"\n', "é"]}]},
             ensure_ascii=False,
@@ -61,7 +61,7 @@ def test_every_tracked_form_of_the_address_changes(tree):
     for name in ("other.md", "image.bin", "untracked.md"):
         assert after[tree / name] == before[tree / name]
     assert after[tree / "README.md"] == (
-        b"See https://github.com/Uni-X/nlp.2027. And https://uni-x.github.io/nlp.2027/a.html\r\n"
+        b"See https://github.com/Uni-X/nlp.2027. https://uni-x.github.io/nlp.2027/a.html\r\n"
     )
     assert b"github.com/Uni-X/nlp.2027  # the one place" in after[tree / "_config.yml"]
     assert b"research.google.com/github/Uni-X/nlp.2027/blob/main" in after[tree / "button.md"]

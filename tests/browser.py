@@ -86,8 +86,8 @@ class Visit:
         self.page.wait_for_timeout(300)
 
     def formulas(self) -> tuple[int, list[str]]:
-        """How many formulas were set, and the texts of those that MathJax could not read."""
-        wrong = self.page.locator("mjx-merror, [data-mml-node='merror']").all_inner_texts()
+        """How many formulas were set, and the texts that MathJax could not read (an unknown macro is set in red)."""
+        wrong = self.page.locator("mjx-merror, mjx-mtext[style*='red']").all_inner_texts()
         return self.page.locator("mjx-container").count(), wrong
 
     def sticking_out(self) -> list[str]:

@@ -29,7 +29,7 @@ both_schemes = pytest.mark.parametrize("scheme", ["light", "dark"])
 BROKEN = """<!doctype html><html><head><title>Broken</title>
 <script src="_static/vendor/mathjax/tex-mml-chtml.js"></script>
 <script src="https://elsewhere.invalid/widget.js"></script></head>
-<body><h1>Broken</h1><img src="_static/file.png"><p>\\\\(\\\\frac{1\\\\)</p>
+<body><h1>Broken</h1><img src="_static/file.png"><p>\\(\\frac\\)</p>
 <p style="color: #bbb; background: #fff">Hard to read.</p><div style="width: 900px">Too wide.</div>
 <script>console.error("something failed")</script></body></html>"""
 
@@ -193,7 +193,7 @@ def test_search_finds_polysemy(site, chromium):
 @in_browser
 def test_a_broken_page_is_found_in_the_browser(tmp_path, chromium):
     (tmp_path / "_static").symlink_to(SITE / "_static")
-    (tmp_path / "index.html").write_text(BROKEN.replace("\\\\", "\\"), encoding="utf-8")
+    (tmp_path / "index.html").write_text(BROKEN, encoding="utf-8")
     with chrome.served(tmp_path) as address, chrome.visited(chromium, address) as visit:
         assert visit.formulas()[1]
         found = findings(visit)

@@ -1,4 +1,4 @@
-"""The check under Colab's versions: what it compares, and where it takes the package from. The run itself is scheduled."""
+"""The check under Colab's versions: what it compares, and where the package comes from. The run is scheduled."""
 
 import copy
 import subprocess
@@ -13,7 +13,8 @@ from nbformat.v4 import new_code_cell, new_notebook, new_output
 
 
 def notebook():
-    bundle = {compare.VIEW: {"model_id": "1"}, "text/plain": "Slider: step, 2 steps\nstep 1. Figure: A line.\n  x: 0.50"}
+    text = "Slider: step, 2 steps\nstep 1. Figure: A line.\n  x: 0.50"
+    bundle = {compare.VIEW: {"model_id": "1"}, "text/plain": text}
     cells = [
         new_code_cell(setup_cell.standard(), outputs=[new_output("stream", text="torch 2.13.0\n")]),
         new_code_cell("print(loss)", outputs=[new_output("stream", text="loss 1.25\n")]),

@@ -1,111 +1,21 @@
-"""Executing notebooks: the same each time, alone in an empty directory, and compared number by number."""
+"""Executing notebooks: the same each time, alone in an empty directory, and tested by nbval."""
 
 import json
 import re
 import subprocess
 import sys
 
-import compare
 import execute
 import jupytext
 import nbformat
 import offline_kernel
 import pairs
 import pytest
-import tolerances
 from nbformat.v4 import new_code_cell, new_notebook, new_output
-
-# ------------------------------------------------------------------------------------ comparing
-
-
-def stream(text, name="stdout"):
-    return new_output("stream", text=text, name=name)
-
-
-def result(text, **more):
-    return new_output("display_data", {"text/plain": text, **more})
-
-
-SAME = [
-    ("loss 1.250 after 3 steps", "loss 1.250 after 3 steps", None),
-    ("loss 1.250 after 3 steps", "loss 1.253 after 3 steps", {"atol": {"0.001": 0.003}}),
-    ("loss 1.250 after 3 steps", "loss 1.249 after 3 steps", {"rtol": 0.001}),
-    ("[ 0.10 -0.20]", "[-0.01 -0.20]", {"atol": 0.12}),
-    ("size  999 words", "size 1,001 words", {"atol": 2}),
-    ("1.0e-05", "1.1e-05", {"atol": {"0.000001": 1e-6}}),
-    ("epoch 1\repoch 2\repoch 3", "epoch 3", None),
-]
-DIFFERENT = [
-    ("loss 1.250", "loss 1.251", None),
-    ("loss 1.250", "loss 1.254", {"atol": {"0.001": 0.003}}),
-    ("loss 1.250 after 3 steps", "loss 1.250 after 4 steps", {"atol": {"0.001": 0.003}}),
-    ("loss 1.250", "Loss 1.250", {"atol": 9}),
-    ("near bank: river", "near bank: money", {"atol": 9}),
-    ("word2vec", "word3vec", {"atol": 9}),
-    ("1 2 3", "1 2", {"atol": 9}),
-    ("1.5", "-1.5", {"atol": 1}),
-    ("1.5", "nan", {"atol": 9}),
-    ("1.5 #", "1.5 1", {"atol": 9}),
-    ("one\ntwo", "one two", None),
-]
-
-
-@pytest.mark.parametrize("old, new, tolerance", SAME)
-def test_same(old, new, tolerance):
-    assert compare.differences([stream(old)], [stream(new)], tolerance) == []
-    assert compare.differences([result(old)], [result(new)], tolerance) == []
-
-
-@pytest.mark.parametrize("old, new, tolerance", DIFFERENT)
-def test_different(old, new, tolerance):
-    assert compare.differences([stream(old)], [stream(new)], tolerance)
-    assert compare.differences([result(old)], [result(new)], tolerance)
-
-
-def test_missing_and_added_outputs():
-    assert compare.differences([stream("a"), result("1")], [stream("a")])
-    assert compare.differences([stream("a")], [stream("a"), result("1")])
-    assert compare.differences([stream("a")], [stream("a", "stderr")])
-    assert compare.differences([result("1", **{"image/png": "aa"})], [result("1")])
-    assert compare.differences([stream("a"), stream("b")], [stream("ab")]) == []
-
-
-def test_pictures_are_not_compared_but_what_surrounds_them_is():
-    old, new = ({"text/html": f'<p>{n} words</p><svg viewBox="0 0 {n} 2"><path d="M {n}"/></svg>'} for n in (1, 2))
-    same = {"text/html": old["text/html"].replace("M 1", "M 7")}
-    assert compare.differences([new_output("display_data", old)], [new_output("display_data", same)]) == []
-    assert compare.differences([new_output("display_data", old)], [new_output("display_data", new)])
-    gone = {"text/html": "<p>1 words</p>"}
-    assert compare.differences([new_output("display_data", old)], [new_output("display_data", gone)])
-
-
-def test_unknown_tolerance():
-    with pytest.raises(ValueError, match="expected 'atol' and 'rtol'"):
-        compare.allowed("1.0", {"absolute": 3})
-
-
-# ------------------------------------------------------------------------------------ tolerances
-
-
-def test_spread_and_tolerance():
-    runs = [[stream(f"loss {a}, {n} of 10 right")] for a, n in (("1.250", 7), ("1.252", 7), ("1.249", 7))]
-    assert tolerances.spreads(runs) == {"0.001": 0.003}  # 0.002 and one unit of the last place
-    assert tolerances.tolerance({"0.001": 0.003}) == {"atol": {"0.001": 0.009}}
-    assert tolerances.spreads(runs[:1] * 3) == {} and tolerances.tolerance({}) is None
-
-
-def test_rounding_is_upwards():
-    assert [tolerances.rounded_up(x) for x in (0.009, 0.0091, 0.00901, 1234.5)] == [0.009, 0.0091, 0.0091, 1300]
-
-
-def test_varying_words_are_an_error():
-    with pytest.raises(tolerances.WordsDiffer, match="river"):
-        tolerances.spreads([[stream("near: river")], [stream("near: money")]], "cell 2")
-
 
 # ------------------------------------------------------------------------------------- executing
 
-SAMPLE = '''
+SAMPLE = '''\
 # %%
 import os, socket, subprocess, sys, urllib.request
 print(os.listdir("."))
@@ -115,7 +25,10 @@ for attempt in (lambda: urllib.request.urlopen("http://example.com", timeout=5),
         print("reached", attempt())
     except OSError as error:
         print("network off:", error)
-script = "import socket; s = socket.create_server(('127.0.0.1', 0)); socket.create_connection(s.getsockname()); print('up')"
+script = """import socket
+s = socket.create_server(("127.0.0.1", 0))
+socket.create_connection(s.getsockname())
+print("up")"""
 print(subprocess.run([sys.executable, "-c", script], capture_output=True, text=True).stdout)
 {*"a set of words".split()}
 
@@ -138,14 +51,23 @@ def folder(tmp_path):
     return tmp_path
 
 
+@pytest.fixture(scope="module")
+def executed(tmp_path_factory):
+    """A folder in which the sample was executed twice, and what the first time gave."""
+    folder = tmp_path_factory.mktemp("executed")
+    (folder / "sample.py").write_text(SAMPLE)
+    assert execute.run("sample", folder)
+    first = (folder / "sample.ipynb").read_bytes()
+    assert execute.run("sample", folder)
+    return folder, first
+
+
 def outputs(folder):
     return [o for cell in nbformat.read(folder / "sample.ipynb", 4).cells for o in cell.outputs]
 
 
-def test_execution_is_reproducible_and_alone(folder):
-    assert execute.run("sample", folder)
-    first = (folder / "sample.ipynb").read_bytes()
-    assert execute.run("sample", folder)
+def test_execution_is_reproducible_and_alone(executed):
+    folder, first = executed
     assert (folder / "sample.ipynb").read_bytes() == first
     printed = outputs(folder)[0].text
     assert printed.startswith("[]\n") and printed.count("network off: ") == 2 and "reached" not in printed
@@ -155,8 +77,8 @@ def test_execution_is_reproducible_and_alone(folder):
     assert sorted(p.name for p in folder.iterdir()) == ["budget.json", "sample.ipynb", "sample.py"]
 
 
-def test_execution_keeps_the_widget_and_names_no_time(folder):
-    assert execute.run("sample", folder)
+def test_execution_keeps_the_widget_and_names_no_time(executed):
+    folder, _ = executed
     notebook = nbformat.read(folder / "sample.ipynb", 4)
     state = notebook.metadata.widgets[execute.WIDGETS]["state"]
     view = notebook.cells[-1].outputs[0].data[execute.VIEW]["model_id"]
@@ -212,6 +134,10 @@ def test_pair_survives_a_round_trip(folder):
 
 
 # ----------------------------------------------------------------------------------------- nbval
+
+def stream(text):
+    return new_output("stream", text=text)
+
 
 CASES = {  # source, committed output, metadata, does it pass
     "equal": ("print('loss', 1.25)", [stream("loss 1.25\n")], {}, True),

@@ -72,8 +72,8 @@ def test_the_same_figure_gives_the_same_bytes():
 
 
 def test_compacting_keeps_a_tenth_of_a_point_and_matrices():
-    svg = '<svg viewBox="0 0 10 10"><path d="M 1.23456 -7.98765 L 3 4"/><g transform="matrix(0.123456 0 0 1 2 3)"/></svg>'
-    small = plots.compact(svg)
+    path, moved = '<path d="M 1.23456 -7.98765 L 3 4"/>', '<g transform="matrix(0.123456 0 0 1 2 3)"/>'
+    small = plots.compact(f'<svg viewBox="0 0 10 10">{path}{moved}</svg>')
     assert 'd="M 1.2 -8 L 3 4"' in small and "matrix(0.123456" in small
 
 

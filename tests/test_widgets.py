@@ -40,7 +40,8 @@ def test_the_browser_can_turn_them_over(state):
     assert slider["_options_labels"] == ("2", "3", "4") and slider["description"] == "points"
     assert (play.get("min", 0), play["max"]) == (0, 2)
     names = {f"IPY_MODEL_{i}": m["model_name"] for i, m in state.items()}
-    links = {(names[s[0]], s[1], names[t[0]], t[1]) for s, t in ((m["source"], m["target"]) for m in of(state, "LinkModel"))}
+    ends = [(m["source"], m["target"]) for m in of(state, "LinkModel")]
+    links = {(names[s[0]], s[1], names[t[0]], t[1]) for s, t in ends}
     assert links == {
         ("PlayModel", "value", "SelectionSliderModel", "index"),
         ("SelectionSliderModel", "index", "StackModel", "selected_index"),

@@ -36,6 +36,7 @@ VERSIONS = {
     "ipykernel": "6.17.1",
     "ipywidgets": "7.7.1",
     "matplotlib": "3.10.0",
+    "pyarrow": "18.1.0",
 }
 KERNEL = "google.colab._shell.Kernel"
 _SHELL = '''"""Stands in for Colab's shell, by whose name a notebook knows where it is."""
@@ -167,7 +168,8 @@ def check(slug: str, python: Path, folder: Path) -> list[str]:
         except CellExecutionError as error:
             return [f"a cell failed\n{error}"]
     after = installed(python)
-    found = [f"{name} was {before[name]} and is {after.get(name)}" for name in before if before[name] != after.get(name)]
+    changed = [name for name in before if before[name] != after.get(name)]
+    found = [f"{name} was {before[name]} and is {after.get(name)}" for name in changed]
     if "lmcourse" not in after:
         found.append("the setup cell did not install lmcourse")
     return found + unlike(committed, notebook)
@@ -177,9 +179,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python tools/colab.py", description=__doc__.splitlines()[0])
     parser.add_argument("slug", nargs="*", help="which notebooks; all of them when none is named")
     options = parser.parse_args(arguments)
-    asked = [Path(name).stem for name in options.slug] or pairs.slugs(pairs.NOTEBOOKS)
-    if unknown := [slug for slug in asked if slug not in pairs.slugs(pairs.NOTEBOOKS)]:
-        parser.error(f"there is no notebook {unknown[0]!r}; there are: {', '.join(pairs.slugs(pairs.NOTEBOOKS)) or 'none'}")
+    asked = pairs.chosen(options.slug, parser)
     python, wrong = environment(), 0
     with tempfile.TemporaryDirectory(prefix="colab-") as folder:
         for slug in asked:

@@ -12,7 +12,8 @@ from decimal import Decimal
 
 # A number stands alone: not "word2vec", "B4" or "10s". Thousands may have commas, and "3." is how numpy writes 3.0.
 NUMBER = re.compile(
-    r"(?<![\w.])[-+\u2212]?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d*)?(?:[eE][-+]?\d+)?(?![\w]|\.\d)|(?<![\w.])[-+]?\.\d+(?!\w)"
+    r"(?<![\w.])[-+\u2212]?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d*)?(?:[eE][-+]?\d+)?(?!\w|\.\d)"
+    r"|(?<![\w.])[-+\u2212]?\.\d+(?!\w)"
 )
 VIEW = "application/vnd.jupyter.widget-view+json"
 PICTURES = ("image/png", "image/jpeg", "image/svg+xml", "application/pdf")

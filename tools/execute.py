@@ -193,12 +193,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("slug", nargs="*", help="which notebooks; all of them when none is named")
     parser.add_argument("--folder", type=Path, default=pairs.NOTEBOOKS, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
-    known = pairs.slugs(options.folder)
-    asked = [Path(name).stem for name in options.slug]  # a file's name will do
-    for slug in asked:
-        if slug not in known:
-            parser.error(f"there is no notebook {slug!r}; there are: {', '.join(known) or 'none'}")
-    results = [run(slug, options.folder) for slug in asked or known]
+    results = [run(slug, options.folder) for slug in pairs.chosen(options.slug, parser, options.folder)]
     return 0 if all(results) else 1
 
 

@@ -13,12 +13,26 @@ NOTEBOOKS = ROOT / "notebooks"
 KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
 LANGUAGE = {"name": "python", "file_extension": ".py", "mimetype": "text/x-python", "pygments_lexer": "ipython3"}
 # What the header of the .py holds; everything else (kernel, language, widget state) is the .ipynb's own affair.
-HEADER = {"formats": "ipynb,py:percent", "notebook_metadata_filter": "lmcourse,-all", "cell_metadata_filter": "lmcourse,tags,-all"}
+HEADER = {
+    "formats": "ipynb,py:percent",
+    "notebook_metadata_filter": "lmcourse,-all",
+    "cell_metadata_filter": "lmcourse,tags,-all",
+}
 
 
 def slugs(folder: Path = NOTEBOOKS) -> list[str]:
     """The names of the notebooks, without suffix, in alphabetical order."""
     return sorted(path.stem for path in folder.glob("*.py") if path.stem != "conftest")
+
+
+def chosen(names: list[str], parser, folder: Path | None = None) -> list[str]:
+    """The notebooks that a command names, by slug or by file; all of them where it names none."""
+    known = slugs(folder or NOTEBOOKS)
+    asked = [Path(name).stem for name in names]
+    for slug in asked:
+        if slug not in known:
+            parser.error(f"there is no notebook {slug!r}; there are: {', '.join(known) or 'none'}")
+    return asked or known
 
 
 def read(source: Path) -> nbformat.NotebookNode:

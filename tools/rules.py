@@ -184,7 +184,8 @@ def measured_tolerances(notebook: Notebook):
     for i, cell in enumerate(notebook.code):
         stated = cell.metadata.get("lmcourse", {}).get("tolerance")
         if stated != tolerances.tolerance(report.get(cell.id, {})):
-            yield f"code cell {i + 1}: its tolerance is not the measured one; python tools/tolerances.py {notebook.slug}"
+            cure = f"python tools/tolerances.py {notebook.slug}"
+            yield f"code cell {i + 1}: its tolerance is not the measured one; {cure}"
 
 
 # ------------------------------------------------------------------------------------- the figures
@@ -211,8 +212,8 @@ def shown_figures(notebook: Notebook):
                 yield f"{where} shows a figure without a text alternative; plots.show(fig, alt, data)"
             is_last = tree.body and node is tree.body[-1]
             if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and not is_last:
-                if ast.unparse(node.value.func) in ("plots.show", "widgets.frames"):
-                    yield f"{where}: {ast.unparse(node.value.func)} is not the last line, so nothing is shown; display(…)"
+                if (name := ast.unparse(node.value.func)) in ("plots.show", "widgets.frames"):
+                    yield f"{where}: {name} is not the last line, so nothing is shown; display(…)"
 
 
 RULES = (

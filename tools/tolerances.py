@@ -11,7 +11,6 @@ import argparse
 import copy
 import itertools
 import json
-import os
 import sys
 from collections.abc import Mapping, Sequence
 from decimal import ROUND_CEILING, Decimal
@@ -26,9 +25,12 @@ import setup_cell
 FACTOR = 3
 # torch's own kernels, oneDNN's and MKL's, lowered together. A level that a processor lacks is lowered by itself.
 LEVELS = {
-    "default": {"ATEN_CPU_CAPABILITY": "default", "ONEDNN_MAX_CPU_ISA": "SSE41", "MKL_ENABLE_INSTRUCTIONS": "SSE4_2"},
-    "avx2": {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2", "MKL_ENABLE_INSTRUCTIONS": "AVX2"},
-    "avx512": {"ATEN_CPU_CAPABILITY": "avx512", "ONEDNN_MAX_CPU_ISA": "AVX512_CORE", "MKL_ENABLE_INSTRUCTIONS": "AVX512"},
+    level: {"ATEN_CPU_CAPABILITY": level, "ONEDNN_MAX_CPU_ISA": onednn, "MKL_ENABLE_INSTRUCTIONS": mkl}
+    for level, onednn, mkl in (
+        ("default", "SSE41", "SSE4_2"),
+        ("avx2", "AVX2", "AVX2"),
+        ("avx512", "AVX512_CORE", "AVX512"),
+    )
 }
 THREADS = ("1", "2")
 Spreads = dict[str, float]  # from the unit of the last printed place to the greatest spread
@@ -88,8 +90,15 @@ def measure(notebook: nbformat.NotebookNode, progress=print) -> list[Spreads]:
         cost = execute.execute(run, OMP_NUM_THREADS=threads, MKL_NUM_THREADS=threads, **settings)
         progress(f"  {threads} thread{'s' * (threads != '1')}, {level}: {cost.seconds:.0f} s")
         runs.append(code(run))
-    cells = zip(*runs)
-    return [spreads([cell.outputs for cell in same], f"cell {i + 1} of those compared") for i, same in enumerate(cells)]
+    found, complaints = [], []
+    for i, same in enumerate(zip(*runs)):
+        try:
+            found.append(spreads([cell.outputs for cell in same], f"cell {same[0].execution_count or i + 1}"))
+        except WordsDiffer as error:
+            complaints.append(str(error))
+    if complaints:
+        raise WordsDiffer("\n  ".join(complaints))
+    return found
 
 
 def enter(notebook: nbformat.NotebookNode, found: Sequence[Spreads]) -> None:
@@ -111,7 +120,7 @@ def run(slug: str, folder=pairs.NOTEBOOKS) -> bool:
     try:
         found = measure(notebook, lambda line: print(line, file=sys.stderr))
     except WordsDiffer as error:
-        print(f"{slug}: {error}\nOutputs must say the same on every machine: change the notebook.", file=sys.stderr)
+        print(f"{slug}:\n  {error}\nOutputs must say the same on every machine: change the notebook.", file=sys.stderr)
         return False
     enter(notebook, found)
     pairs.write(path, execute.settle(notebook))
@@ -133,10 +142,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python tools/tolerances.py", description=__doc__.splitlines()[0])
     parser.add_argument("slug", nargs="*", help="which notebooks; all of them when none is named")
     options = parser.parse_args(arguments)
-    asked = [os.path.splitext(os.path.basename(name))[0] for name in options.slug]
-    if unknown := [slug for slug in asked if slug not in pairs.slugs(pairs.NOTEBOOKS)]:
-        parser.error(f"there is no notebook {unknown[0]!r}; there are: {', '.join(pairs.slugs(pairs.NOTEBOOKS)) or 'none'}")
-    return 0 if all([run(slug) for slug in asked or pairs.slugs(pairs.NOTEBOOKS)]) else 1
+    return 0 if all([run(slug) for slug in pairs.chosen(options.slug, parser)]) else 1
 
 
 if __name__ == "__main__":

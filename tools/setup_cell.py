@@ -18,7 +18,8 @@ import importlib.util
 import platform
 
 if "google.colab" in str(get_ipython()) and importlib.util.find_spec("lmcourse") is None:
-    get_ipython().run_line_magic("pip", 'install -q --no-deps {packages}')
+    packages = '{packages}'
+    get_ipython().run_line_magic("pip", f"install -q --no-deps {{packages}}")
     importlib.invalidate_caches()
 
 import torch

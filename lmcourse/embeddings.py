@@ -75,7 +75,7 @@ class SkipGramConfig:
     noise_power: float = 0.75  # noise ∝ count^power: the paper's choice, found by trial
     subsample: float = 1e-3  # the C code's default t; 0 keeps every word (the mixture identity needs that)
     epochs: int = 3
-    learning_rate: float = 0.025  # falls linearly to a ten-thousandth of itself
+    learning_rate: float = 0.05  # falls linearly to a ten-thousandth of itself
 
     def __post_init__(self):
         for name in ("width", "window", "epochs"):
@@ -91,8 +91,8 @@ class SkipGramConfig:
 
     @classmethod
     def softmax(cls, **changes) -> "SkipGramConfig":
-        """For :func:`train_softmax`: an epoch is one full-batch step, so many more of them, and larger."""
-        return cls(**{"width": 50, "window": 2, "epochs": 200, "learning_rate": 0.5, "subsample": 0.0} | changes)
+        """For :func:`train_softmax`: an epoch is one full-batch step, so it takes many more."""
+        return cls(**{"width": 50, "window": 2, "epochs": 200, "learning_rate": 0.1, "subsample": 0.0} | changes)
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ def train_negative_sampling(
     centre_stream: Tensor | None = None,
     progress: bool | Callable[[float], None] = False,
 ) -> SkipGram:
-    """Skip-gram with negative sampling by mini-batch gradient descent on the loss's sum over pairs.
+    """Skip-gram with negative sampling, by gradient steps on the loss summed over mini-batches of text.
 
     ``stream``: [T] int64 ids, ``vocabulary.boundary`` between sentences. Counts, for subsampling and for
     the noise, are the stream's own. Each epoch drops frequent words, draws each centre's window from
@@ -137,26 +137,31 @@ def train_negative_sampling(
 
     ``centre_stream``: [T] ids to use on the input side where they differ, such as pseudo-words merged on
     that side only. Where ``stream`` has a boundary it is ignored. v gets max(V, largest id + 1) rows.
+    Subsampling goes by the ids of ``stream``.
 
-    On the CPU the result depends on the seed alone; on CUDA sums are taken in a changing order.
+    The rows of very frequent words take shorter steps (:func:`lmcourse.tiles.paces`). On the CPU the result
+    depends on the seed alone; on CUDA sums are taken in a changing order. A loss is NaN where subsampling
+    left no pair.
     ``progress``: True draws a line on stderr; a function is called with the share done.
     """
     centre_stream = stream if centre_stream is None else centre_stream
     _check_training(stream, vocabulary, generator, centre_stream)
     device, boundary = stream.device, vocabulary.boundary
-    is_word = stream != boundary
-    counts = torch.bincount(stream[is_word], minlength=boundary).cpu()
-    keep = torch.cat([keep_probability(counts, config.subsample).float(), torch.ones(1)]).to(device)
+    words, centres = stream[stream != boundary], centre_stream[stream != boundary]
+    counts = torch.bincount(words, minlength=boundary).cpu()
+    keep = torch.cat([keep_probability(counts, config.subsample), torch.ones(1)]).to(device)
     noise = noise_distribution(counts, config.noise_power).cumsum(0).to(device)
-    rows = max(boundary, int(centre_stream[is_word].max()) + 1)
-    v, u = (table.to(device) for table in initial_tables(rows, boundary, config.width, generator))
+    kept = [torch.bincount(ids, keep[words], boundary) for ids in (centres, words)]  # expected counts
+    v, u = (t.to(device) for t in initial_tables(len(kept[0]), boundary, config.width, generator))
     plan = tiles.Plan(config.window, config.negatives)
+    pace = tuple(p.to(v.dtype) for p in tiles.paces(*kept, noise, plan, config.learning_rate))
     blocks = [tiles.Block(v, u, plan) for _ in range(tiles.WORKERS)]
     report, losses = _reporter(progress), []
     for e in range(config.epochs):
         epoch = tiles.draw_epoch(stream, centre_stream, keep, noise, plan, generator)
         rate = lambda done, e=e: config.learning_rate * max(1e-4, 1 - (e + done) / config.epochs)  # noqa: E731
-        losses.append(tiles.train_epoch(epoch, blocks, rate, lambda done, e=e: report((e + done) / config.epochs)))
+        tell = lambda done, e=e: report((e + done) / config.epochs)  # noqa: E731
+        losses.append(tiles.train_epoch(epoch, blocks, pace, rate, tell))
     report(1.0)
     _check_finite(v, u, config)
     return SkipGram(v, u, tuple(losses))

@@ -14,16 +14,18 @@ A step is two blocks, one a thread. Both threads read the tables, then one chang
 step is an exact mini-batch gradient, and the result depends on the seed alone, not on who was faster.
 """
 
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from queue import SimpleQueue
+from functools import partial
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from lmcourse.threads import in_turn, side_by_side
+
 WORKERS = 2  # blocks of a step
+STRIDE = 1.0  # learning rate · pairs that a row may take part in, in one step; see paces
 
 
 @dataclass(frozen=True)
@@ -90,8 +92,8 @@ def draw_epoch(
     sentence = torch.cumsum(~is_word, 0)[is_word]
     words, centres = stream[is_word], centres[is_word]
     left, right = reaches(sentence, W, generator)
-    end = -len(words) % (WORKERS * N)
-    blocks = (len(words) + end) // N
+    blocks = WORKERS * max(1, -(-len(words) // (WORKERS * N)))
+    end = blocks * N - len(words)
     place = torch.arange(blocks * N, device=words.device) % plan.tile
     draws = torch.rand(blocks, N // plan.group * plan.shared, generator=generator, dtype=torch.float64)
     return Epoch(
@@ -179,25 +181,42 @@ class Block:
 # ---------------------------------------------------------------------------------------- the training
 
 
-def train_epoch(epoch: Epoch, blocks: Sequence[Block], rate: Callable[[float], float], report) -> float:
-    """Gradient descent over one epoch; returns the mean loss per pair, from every 32nd step.
+def paces(centres: Tensor, words: Tensor, noise: Tensor, plan: Plan, rate: float) -> tuple[Tensor, Tensor]:
+    """([V', 1], [V, 1]) the part of the learning rate that each row of v and of u takes: 1 for nearly all.
 
-    ``rate(done)`` is the learning rate after the share ``done`` of the epoch; ``report(done)`` is told too.
+    A step adds up all its gradients at one point. Where a row takes part in n pairs, that is one stride for
+    n small ones that would each have corrected the last, and too long a stride diverges. So the row's rate
+    is at most STRIDE / n. A pair counts 1 + k times for its centre, once for its context and k times for
+    the noise. ``centres`` [V'] and ``words`` [V] are the expected counts after subsampling.
     """
-    plan, v, u = blocks[0].plan, blocks[0].v, blocks[0].u
+    step = min(WORKERS * plan.block, float(words.sum()))  # words of a step
+    pairs = step / words.sum() * (plan.window + 1)  # of one occurrence, in one step, inside a long sentence
+    drawn = torch.diff(noise, prepend=noise.new_zeros(1)) * words.sum()
+    n_v, n_u = pairs * (1 + plan.negatives) * centres, pairs * (words + plan.negatives * drawn)
+    return tuple((STRIDE / (rate * n)).clamp(max=1).unsqueeze(1) for n in (n_v, n_u))
+
+
+def train_epoch(epoch: Epoch, blocks: Sequence[Block], pace: tuple[Tensor, Tensor], rate, report) -> float:
+    """Gradient descent over one epoch; returns the mean loss per pair, taken from about a hundred steps.
+
+    ``pace``: the factors of :func:`paces`, in the tables' dtype. ``rate(done)`` is the learning rate after
+    the share ``done`` of the epoch; ``report(done)`` is told now and then.
+    """
+    plan, (v, u), (pace_v, pace_u) = blocks[0].plan, (blocks[0].v, blocks[0].u), pace
     words, centres, masks, negatives = (t.unbind() for t in (epoch.words, epoch.centres, epoch.masks, epoch.negatives))
     # [M, N/G, G, 1]: what one of a group's S negatives weighs for each centre
-    weights = (epoch.pairs * (plan.negatives / plan.shared)).to(v.dtype).view(len(words), -1, plan.group, 1).unbind()
-    losses: list[Tensor] = []
-    seen: list[Tensor] = []
+    weights = epoch.pairs.to(v.dtype) * (plan.negatives / plan.shared)
+    weights = weights.view(len(words), -1, plan.group, 1).unbind()
+    losses, sampled = [], range(0, len(words), WORKERS * max(1, len(words) // (WORKERS * 100)))
 
     def gradients(worker: int, first: int) -> None:
-        i = first + worker
-        done = first / len(words)
-        blocks[worker].gradients(words[i], centres[i], masks[i], weights[i], negatives[i], -rate(done))
-        if worker == 0 and first % (32 * WORKERS) == 0:
-            losses.append(blocks[0].loss(weights[i]))
-            seen.append(epoch.pairs[i].sum())
+        i, block, done = first + worker, blocks[worker], first / len(words)
+        block.gradients(words[i], centres[i], masks[i], weights[i], negatives[i], -rate(done))
+        block.grad_v.mul_(pace_v.index_select(0, centres[i]))
+        block.grad_u.mul_(pace_u.index_select(0, words[i]))
+        block.grad_n.mul_(pace_u.index_select(0, negatives[i]))
+        if worker == 0 and first in sampled:
+            losses.append(block.loss(weights[i]))
             report(done)
 
     def update(worker: int, first: int) -> None:
@@ -210,44 +229,8 @@ def train_epoch(epoch: Epoch, blocks: Sequence[Block], rate: Callable[[float], f
 
     def calls(worker: int) -> Iterator[Callable[[], None]]:
         for first in range(0, len(words), WORKERS):
-            yield lambda: gradients(worker, first)
-            yield lambda: update(worker, first)
+            yield partial(gradients, worker, first)
+            yield partial(update, worker, first)
 
-    if v.device.type == "cpu":
-        side_by_side(calls(0), calls(1))
-    else:
-        for pair in zip(calls(0), calls(1)):
-            for call in pair:
-                call()
-    return float(torch.stack(losses).sum() / torch.stack(seen).sum())
-
-
-def side_by_side(first: Iterator[Callable], second: Iterator[Callable]) -> None:
-    """Two threads, one core each: both finish their nth call before either starts its next.
-
-    torch's own threads are set to one meanwhile: what they would share is too small to be worth sharing.
-    """
-
-    def run(calls, own: SimpleQueue, other: SimpleQueue):
-        try:
-            with torch.inference_mode():
-                for call in calls:
-                    call()
-                    other.put(None)
-                    if error := own.get():
-                        return error
-        except BaseException as error:  # KeyboardInterrupt too: the other thread must not wait for ever
-            other.put(error)
-            return error
-
-    threads, queues = torch.get_num_threads(), (SimpleQueue(), SimpleQueue())
-    torch.set_num_threads(1)
-    try:
-        helper = threading.Thread(target=run, args=(second, *queues[::-1]))
-        helper.start()
-        error = run(first, *queues)
-        helper.join()
-    finally:
-        torch.set_num_threads(threads)
-    if error:
-        raise error
+    (side_by_side if v.device.type == "cpu" else in_turn)(calls(0), calls(1))
+    return float(torch.stack(losses).sum() / epoch.pairs[sampled.start : sampled.stop : sampled.step].sum())

@@ -1,0 +1,403 @@
+"""Skip-gram: the fast form against the plain one, the training, and what bad input gets."""
+
+import math
+
+import pytest
+import torch
+from lmcourse import embeddings as emb
+from lmcourse import skipgram, threads, tiles
+from lmcourse.data import Vocabulary
+
+V, W, K, D = 30, 3, 5, 7  # words, window, negatives' weight, width
+PLAN = tiles.Plan(W, K, shared=4, groups=1)
+ONE = torch.ones(1)
+
+
+@pytest.fixture
+def generator():
+    return torch.Generator().manual_seed(1)
+
+
+@pytest.fixture
+def stream(generator):
+    """Sentences of 1 to 40 words, some of one word only, 250 words in all: one step and some padding."""
+    lengths = [40, 1, 2, 33, 1, 1, 40, 5, 40, 40, 17, 30]
+    words = [torch.randint(0, V, (n,), generator=generator) for n in lengths]
+    return torch.cat([x for w in words for x in (w, torch.tensor([V]))])
+
+
+@pytest.fixture
+def noise(stream):
+    return emb.noise_distribution(torch.bincount(stream[stream != V], minlength=V)).cumsum(0)
+
+
+@pytest.fixture
+def vocabulary():
+    return Vocabulary(tuple(f"w{i}" for i in range(V)))
+
+
+def drawn_pairs(stream, seed, centre_stream=None):
+    """[P, 3] (centre's place among the words, centre, context), by loops, from the generator's own draws."""
+    generator = torch.Generator().manual_seed(seed)
+    torch.rand(len(stream), generator=generator)  # subsampling's draws, without effect where all is kept
+    windows = torch.randint(1, W + 1, (int((stream != V).sum()),), generator=generator).tolist()
+    ids, centres = stream.tolist(), (stream if centre_stream is None else centre_stream).tolist()
+    pairs, place = [], 0
+    for t, word in enumerate(ids):
+        if word == V:
+            continue
+        for step in (-1, 1):
+            for d in range(1, windows[place] + 1):
+                if not 0 <= t + step * d < len(ids) or ids[t + step * d] == V:
+                    break
+                pairs.append((place, centres[t], ids[t + step * d]))
+        place += 1
+    return torch.tensor(pairs)
+
+
+def draw(stream, noise, seed, centre_stream=None):
+    centre_stream = stream if centre_stream is None else centre_stream
+    return tiles.draw_epoch(stream, centre_stream, torch.ones(V + 1), noise, PLAN, torch.Generator().manual_seed(seed))
+
+
+def tables(generator, centres=V):
+    return tuple(torch.rand(n, D, generator=generator, dtype=torch.float64) - 0.5 for n in (centres, V))
+
+
+def plain_sum(v, u, pairs, negatives, weight):
+    """The plain gradients summed over pairs; ``negatives`` [groups, S], the pair's group by its centre's place."""
+    own = negatives[pairs[:, 0] // PLAN.group]
+    gradients = emb.negative_sampling_gradients(v, u, pairs[:, 1], pairs[:, 2], own, weight)
+    return [g * len(pairs) for g in gradients]
+
+
+def block_sum(v, u, epoch, scale=1.0):
+    """The fast gradients of all blocks, added up by row."""
+    block, grad_v, grad_u = tiles.Block(v, u, PLAN), torch.zeros_like(v), torch.zeros_like(u)
+    weights = (epoch.pairs.double() * K / PLAN.shared).view(-1, 1, PLAN.group, 1)
+    for i in range(len(epoch.words)):
+        block.gradients(epoch.words[i], epoch.centres[i], epoch.masks[i], weights[i], epoch.negatives[i], scale)
+        grad_v.index_add_(0, epoch.centres[i], block.grad_v)
+        grad_u.index_add_(0, epoch.words[i], block.grad_u).index_add_(0, epoch.negatives[i], block.grad_n)
+    return grad_v, grad_u
+
+
+def far(a, b):
+    return max(float((x - y).abs().max()) for x, y in zip(a, b))
+
+
+# ------------------------------------------------------------------------------- the fast form is exact
+
+
+def test_blocks_give_the_sum_of_the_plain_gradients(stream, noise, generator):
+    epoch, (v, u), pairs = draw(stream, noise, 5), tables(generator), drawn_pairs(stream, 5)
+    negatives, fast = epoch.negatives.view(-1, PLAN.shared), block_sum(v, u, epoch)
+    assert far(fast, plain_sum(v, u, pairs, negatives, K / PLAN.shared)) < 1e-10
+    # Wrong variants: negatives that weigh 1 each, another group's negatives, a pair left out, other windows.
+    assert far(fast, plain_sum(v, u, pairs, negatives, 1.0)) > 0.1
+    assert far(fast, plain_sum(v, u, pairs, negatives.roll(1, 0), K / PLAN.shared)) > 0.1
+    assert far(fast, plain_sum(v, u, pairs[1:], negatives, K / PLAN.shared)) > 1e-3
+    assert far(fast, plain_sum(v, u, drawn_pairs(stream, 6), negatives, K / PLAN.shared)) > 0.1
+    assert far([-2 * g for g in fast], block_sum(v, u, epoch, scale=-2.0)) < 1e-10
+
+
+def test_centres_may_have_ids_of_their_own(stream, noise, generator):
+    merged = torch.where(stream == 3, 4, stream)
+    merged[stream == 5] = V + 2  # a pseudo-word beyond the vocabulary
+    epoch, (v, u) = draw(stream, noise, 5, merged), tables(generator, V + 3)
+    negatives = epoch.negatives.view(-1, PLAN.shared)
+    right = plain_sum(v, u, drawn_pairs(stream, 5, merged), negatives, K / PLAN.shared)
+    assert far(block_sum(v, u, epoch), right) < 1e-10
+    assert right[0][3].abs().max() == 0 and right[1][3].abs().max() > 0  # merged on the input side only
+    assert far(block_sum(v, u, draw(stream, noise, 5)), right) > 0.1
+
+
+def test_every_pair_is_counted_once_and_none_crosses_a_boundary(stream, noise):
+    epoch, table = draw(stream, noise, 2), PLAN.masks(ONE)
+    found = []
+    for i in range(len(epoch.words)):
+        for n in range(PLAN.block):
+            row, first = table[epoch.masks[i, n]], n // PLAN.tile * PLAN.tile
+            assert row.sum() == epoch.pairs[i, n]
+            for column in row.nonzero().flatten().tolist():
+                place = i * PLAN.block + n
+                found.append((place, int(epoch.centres[i, n]), int(epoch.words[i, first + column])))
+    assert sorted(found) == sorted(map(tuple, drawn_pairs(stream, 2).tolist()))
+    full = emb.skipgram_pairs(stream, V, W).tolist()
+    assert {tuple(p[1:]) for p in found} <= set(map(tuple, full))
+
+
+def test_windows_are_uniform(generator):
+    """Of a long sentence's pairs at distance d, the share (W − d + 1)/W is kept: (W + 1) pairs a word."""
+    n = 30000
+    left, right = tiles.reaches(torch.zeros(n, dtype=torch.int64), W, generator)
+    for d in range(1, W + 1):
+        share, expected = float((right >= d).float().mean()), (W - d + 1) / W
+        assert abs(share - expected) < 5 * math.sqrt(expected * (1 - expected) / n) + W / n
+    assert abs(float((left + right).float().mean()) - (W + 1)) < 0.05
+    assert left[0] == 0 and right[-1] == 0
+
+
+def test_negatives_follow_the_noise_and_keep_true_contexts(stream, generator):
+    probability = torch.tensor([0.7, 0.2, 0.1, 0.0], dtype=torch.float64)
+    plan, text = tiles.Plan(W, K), torch.zeros(200000, dtype=torch.int64)
+    epoch = tiles.draw_epoch(text, text, torch.ones(5), probability.cumsum(0), plan, generator)
+    share = torch.bincount(epoch.negatives.flatten(), minlength=4) / epoch.negatives.numel()
+    assert torch.allclose(share.double(), probability, atol=5 * math.sqrt(0.25 / epoch.negatives.numel()))
+    assert (epoch.negatives == 0).any()  # word 0 is the only true context there is, and it is drawn all the same
+
+
+def test_frequent_words_are_dropped_before_windows_are_drawn(noise, generator):
+    text = torch.arange(20000) % 2  # 0 1 0 1 …
+    keep = torch.cat([torch.tensor([0.25, 1.0]), torch.ones(V - 1)])
+    epoch = tiles.draw_epoch(text, text, keep, noise, PLAN, generator)
+    words = epoch.centres.flatten()[epoch.pairs.flatten() > 0]
+    assert abs(int((words == 0).sum()) - 2500) < 5 * math.sqrt(10000 * 0.25 * 0.75)
+    assert int((words == 1).sum()) == 10000
+    assert float(epoch.pairs.sum()) / len(words) == pytest.approx(W + 1, abs=0.1)  # gaps are closed
+
+
+def test_a_step_changes_both_tables_at_once(stream, noise, generator):
+    epoch, (v, u), pairs = draw(stream, noise, 5), tables(generator), drawn_pairs(stream, 5)
+    negatives, weight = epoch.negatives.view(-1, PLAN.shared), K / PLAN.shared
+    pace = [torch.rand(V, 1, generator=generator, dtype=torch.float64) for _ in (v, u)]
+    assert len(epoch.words) % 2 == 0
+    expected_v, expected_u = v.clone(), u.clone()
+    for first in range(0, len(epoch.words), 2):  # a step is two blocks
+        inside = pairs[:, 0] // (2 * PLAN.block) == first // 2
+        grad_v, grad_u = plain_sum(expected_v, expected_u, pairs[inside], negatives, weight)
+        expected_v, expected_u = expected_v - 0.1 * pace[0] * grad_v, expected_u - 0.1 * pace[1] * grad_u
+    before = v.clone(), u.clone()
+    blocks = [tiles.Block(v, u, PLAN) for _ in range(2)]
+    loss = tiles.train_epoch(epoch, blocks, pace, lambda done: 0.1, lambda done: None)
+    assert far((v, u), (expected_v, expected_u)) < 1e-10
+    assert far((v, u), before) > 0.1
+    block = pairs[pairs[:, 0] < PLAN.block]  # the loss is taken from the first block
+    own = negatives[block[:, 0] // PLAN.group]
+    assert loss == pytest.approx(float(emb.negative_sampling_loss(*before, block[:, 1], block[:, 2], own, weight)))
+
+
+def test_rows_of_frequent_words_take_shorter_steps(noise):
+    """n · rate · pace is at most STRIDE, and pace is 1 where n · rate is below it."""
+    plan, counts = tiles.Plan(5, 5), torch.tensor([90000.0, 9000.0, 1000.0])
+    q = torch.tensor([0.5, 0.3, 0.2])
+    pace_v, pace_u = tiles.paces(counts, counts, q.cumsum(0), plan, 0.01)
+    pairs = 2 * plan.block * 6  # of a step
+    n_v, n_u = pairs * 6 * counts / 1e5, pairs * (counts / 1e5 + 5 * q)
+    for pace, n in ((pace_v, n_v), (pace_u, n_u)):
+        assert torch.allclose(pace[:, 0], (1 / (0.01 * n)).clamp(max=1))
+    assert tiles.paces(counts, counts, q.cumsum(0), plan, 1e-6)[0].tolist() == [[1], [1], [1]]
+
+
+# ------------------------------------------------------------------------------------------ plain forms
+
+
+def test_pairs_by_hand():
+    stream = torch.tensor([0, 1, 2, 9, 3, 9, 9, 4, 5])
+    expected = [(0, 1), (1, 0), (1, 2), (2, 1), (4, 5), (5, 4)]
+    assert emb.skipgram_pairs(stream, 9, 1).tolist() == [list(p) for p in expected]
+    wide = emb.skipgram_pairs(stream, 9, 8)
+    assert sorted(map(tuple, wide.tolist())) == sorted(expected + [(0, 2), (2, 0)])
+    assert emb.skipgram_pairs(torch.tensor([9, 1, 9]), 9, 2).shape == (0, 2)
+    assert emb.pair_counts(wide, 6, 6).sum() == 8 and emb.pair_counts(wide, 6, 6)[1, 0] == 1
+
+
+def test_subsampling_rule():
+    """Kept whole up to f = 2.618 t, the square of the golden ratio; beyond it (√(f/t) + 1) t/f."""
+    counts = torch.tensor([4000, 900, 262, 261, 100, 1])
+    t = 100 / int(counts.sum())  # so that f/t is count/100
+    keep = emb.keep_probability(counts, t)
+    assert keep.tolist() == pytest.approx([(math.sqrt(40) + 1) / 40, 4 / 9, (math.sqrt(2.62) + 1) / 2.62, 1, 1, 1])
+    assert keep[2] < 1
+    paper = torch.sqrt(100 / counts.double()).clamp(max=1)
+    assert (keep - paper).abs().max() > 0.02
+    assert emb.keep_probability(counts, 0).tolist() == [1] * 6
+
+
+def test_softmax_step_is_the_plain_gradient(stream, generator):
+    (v, u), pairs = tables(generator), emb.skipgram_pairs(stream, V, W)[::3]
+    loss, *gradients = emb._softmax_step(v, u, emb.pair_counts(pairs, V, V).double())
+    assert loss == pytest.approx(float(emb.softmax_loss(v, u, *pairs.T)))
+    assert far(gradients, emb.softmax_gradients(v, u, *pairs.T)) < 1e-12
+    assert far(gradients, emb.softmax_gradients(v, u, *pairs.T.flip(0))) > 1e-4  # centre and context exchanged
+
+
+# --------------------------------------------------------------------------------------------- training
+
+
+@pytest.fixture
+def topics(generator):
+    """6,000 sentences of 8 words, all from words 0–14 or all from words 15–29, more often from the first ones."""
+    weights = 1 / torch.arange(1.0, 16)
+    words = torch.multinomial(weights, 6000 * 8, replacement=True, generator=generator).view(6000, 8)
+    words += 15 * torch.randint(0, 2, (6000, 1), generator=generator)
+    return torch.nn.functional.pad(words, (0, 1), value=V).flatten()
+
+
+def test_training_learns_the_topics(topics, vocabulary, generator):
+    config = emb.SkipGramConfig(width=8, window=W, epochs=6, subsample=0)
+    model = emb.train_negative_sampling(topics, vocabulary, config, generator)
+    start = (1 + config.negatives) * math.log(2)
+    assert start > model.losses[0] > model.losses[1] and model.losses[-1] < 0.95 * model.losses[0]
+    vectors = torch.nn.functional.normalize(model.word_vectors(vocabulary).vectors)
+    same = torch.arange(V)[:, None] // 15 == torch.arange(V) // 15
+    cosine = vectors @ vectors.T
+    assert cosine[same].mean() > cosine[~same].mean() + 0.5
+
+
+def test_the_result_depends_on_the_seed_alone(topics, vocabulary):
+    def train(seed, count):
+        torch.set_num_threads(count)
+        config = emb.SkipGramConfig(width=8, window=W, epochs=1)
+        model = emb.train_negative_sampling(topics, vocabulary, config, torch.Generator().manual_seed(seed))
+        assert torch.get_num_threads() == count  # left as it was
+        return model
+
+    before = torch.get_num_threads()
+    try:
+        first, again, other = train(0, 1), train(0, 2), train(1, 1)
+    finally:
+        torch.set_num_threads(before)
+    assert torch.equal(first.v, again.v) and torch.equal(first.u, again.u) and first.losses == again.losses
+    assert not torch.equal(first.v, other.v)
+
+
+def test_softmax_training_nears_the_conditional_entropy(topics, vocabulary, generator):
+    config = emb.SkipGramConfig.softmax(width=V, window=W)
+    model = emb.train_softmax(topics, vocabulary, config, generator)
+    counts = emb.pair_counts(emb.skipgram_pairs(topics, V, W), V, V).double()
+    conditional = counts / counts.sum(1, keepdim=True)
+    entropy = float(-(counts * conditional.clamp(min=1e-30).log()).sum() / counts.sum())
+    assert model.losses[0] == pytest.approx(math.log(V), rel=1e-5)  # all scores start at 0
+    assert entropy < model.losses[-1] < entropy + 0.01
+    every = model.losses[::20]
+    assert list(every) == sorted(every, reverse=True)
+
+
+def test_small_input_works(vocabulary, generator):
+    """Two words, one pair each way; fewer words than negatives; sentences of one word or none."""
+    config, text = emb.SkipGramConfig(width=4, epochs=2, subsample=0), torch.tensor([V, 0, 1, V, 2, V, V])
+    model = emb.train_negative_sampling(text, vocabulary, config, generator)
+    v, u = emb.initial_tables(V, V, 4, torch.Generator().manual_seed(1))
+    changed = (model.v != v).any(1).nonzero().flatten().tolist()
+    assert changed == [0, 1]  # word 2 has no pair
+    assert torch.isfinite(model.v).all() and torch.isfinite(torch.tensor(model.losses)).all()
+    two = Vocabulary(("a", "b"))
+    model = emb.train_negative_sampling(two.stream([["a", "b"]] * 50), two, config, generator)
+    assert model.word_vectors(two)["a"].shape == (4,) and "b" in model.word_vectors(two)
+
+
+@pytest.mark.parametrize("window", [1, 8, 12])
+def test_any_window(topics, vocabulary, generator, window):
+    config = emb.SkipGramConfig(width=4, window=window, epochs=1, subsample=0)
+    assert emb.train_negative_sampling(topics, vocabulary, config, generator).losses[0] < 6 * math.log(2)
+
+
+def test_pseudo_words_on_the_input_side(topics, vocabulary, generator):
+    merged = torch.where(topics == 1, V + 1, topics)
+    model = emb.train_negative_sampling(topics, vocabulary, emb.SkipGramConfig(width=4), generator, merged)
+    assert model.v.shape == (V + 2, 4) and model.u.shape == (V, 4)
+    start, _ = emb.initial_tables(V + 2, V, 4, torch.Generator().manual_seed(1))
+    with pytest.raises(ValueError, match="vectors"):
+        model.word_vectors(vocabulary)
+
+
+def test_progress(topics, vocabulary, generator, capsys):
+    shares = []
+    config = emb.SkipGramConfig(width=4, epochs=2)
+    emb.train_negative_sampling(topics, vocabulary, config, generator, progress=shares.append)
+    assert shares == sorted(shares) and shares[0] == 0 and shares[-1] == 1
+    assert capsys.readouterr() == ("", "")
+    emb.train_softmax(topics, vocabulary, emb.SkipGramConfig.softmax(epochs=2), generator, progress=True)
+    out, err = capsys.readouterr()
+    assert out == "" and err.endswith("100%\n")
+
+
+# -------------------------------------------------------------------------------------------- bad input
+
+GOOD = torch.tensor([0, 1, 2, V])
+
+
+@pytest.mark.parametrize("train", [emb.train_negative_sampling, emb.train_softmax])
+@pytest.mark.parametrize(
+    ("stream", "error", "match"),
+    [
+        (torch.tensor([], dtype=torch.int64), ValueError, "no pair to learn"),
+        (torch.tensor([V, V]), ValueError, "no pair to learn"),
+        (torch.tensor([0, V, 1, V]), ValueError, "no pair to learn"),
+        (torch.tensor([0, 1, V + 1]), ValueError, f"from 0 to {V + 1}"),
+        (torch.tensor([0, -1, 1]), ValueError, "from -1"),
+        (GOOD.int(), TypeError, "int32"),
+        (GOOD * float("nan"), TypeError, "float32"),
+        (GOOD[None], TypeError, r"\[1, 4\]"),
+        (GOOD.tolist(), TypeError, "list"),
+    ],
+)
+def test_bad_streams(train, stream, error, match, vocabulary, generator):
+    with pytest.raises(error, match=f"(?s)stream.*{match}"):
+        train(stream, vocabulary, emb.SkipGramConfig(width=4, epochs=1), generator)
+
+
+@pytest.mark.parametrize("generator", [0, None, "seed"])
+def test_bad_generator(generator, vocabulary):
+    with pytest.raises(TypeError, match="generator.*device.seed"):
+        emb.train_negative_sampling(GOOD, vocabulary, emb.SkipGramConfig(), generator)
+
+
+def test_bad_centre_stream(vocabulary, generator):
+    config = emb.SkipGramConfig(width=4)
+    for centres, match in ((GOOD[:-1], "got 3 ids"), (GOOD - 1, "negative id")):
+        with pytest.raises(ValueError, match=f"centre_stream.*{match}"):
+            emb.train_negative_sampling(GOOD, vocabulary, config, generator, centres)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"width": 0}, {"window": 0}, {"window": 2.5}, {"epochs": 0}, {"negatives": 0}, {"learning_rate": float("nan")}]
+    + [{"learning_rate": -1.0}, {"subsample": -1e-3}, {"noise_power": float("nan")}],
+)
+def test_bad_config(change):
+    with pytest.raises(ValueError, match=next(iter(change))):
+        emb.SkipGramConfig(**change)
+
+
+def test_divergence_is_said(topics, vocabulary, generator):
+    config = emb.SkipGramConfig.softmax(learning_rate=1e30, epochs=3)
+    with pytest.raises(ValueError, match="learning_rate.*lower"):
+        emb.train_softmax(topics, vocabulary, config, generator)
+
+
+def test_a_large_learning_rate_is_limited(topics, vocabulary, generator):
+    config = emb.SkipGramConfig(width=4, learning_rate=1e6, epochs=1)
+    assert emb.train_negative_sampling(topics, vocabulary, config, generator).v.abs().max() < 100
+
+
+def test_large_vocabulary_for_softmax(generator):
+    vocabulary = Vocabulary(tuple(map(str, range(5001))))
+    with pytest.raises(ValueError, match="5,001 words.*max_size"):
+        emb.train_softmax(torch.tensor([0, 1]), vocabulary, emb.SkipGramConfig.softmax(), generator)
+
+
+def test_word_vectors(vocabulary):
+    vectors = emb.WordVectors(vocabulary, torch.eye(V))
+    assert vectors["w3"][3] == 1 and len(vectors) == V and "nothing" not in vectors
+    with pytest.raises(ValueError, match="not among"):
+        vectors["nothing"]
+    with pytest.raises(ValueError, match=r"\[30, D\]"):
+        emb.WordVectors(vocabulary, torch.eye(V)[1:])
+
+
+@pytest.mark.parametrize("failing", [0, 1])
+def test_an_error_in_one_thread_stops_both(failing):
+    def calls(worker):
+        for n in range(100):
+            yield lambda: 1 / (0 if worker == failing and n == 3 else 1)
+
+    before = torch.get_num_threads()
+    with pytest.raises(ZeroDivisionError):
+        threads.side_by_side(calls(0), calls(1))
+    assert torch.get_num_threads() == before
+
+
+def test_plain_modules_are_the_same():
+    assert emb.softmax_loss is skipgram.softmax_loss

@@ -59,16 +59,16 @@ _vendor/assets.json: book/assets.json tools/assets.py .venv/.book
 	@$(PYTHON) -m venv .venv || { rm -rf .venv; echo "$(PYTHON) cannot make an environment. On Debian and Ubuntu: apt-get install python3-venv"; exit 1; }
 
 .venv/.book: book/requirements.txt | .venv/bin/python
-	$(PIP) -r $< || { $(SAY_PIP); exit 1; }
+	@$(PIP) -r $< || { $(SAY_PIP); exit 1; }
 	@touch $@
 
 .venv/.test: $(PACKAGE) .venv/.book
-	$(PIP) -r requirements.txt || { $(SAY_PIP); exit 1; }
-	$(PIP) --no-deps -e . || { $(SAY_PIP); exit 1; }
+	@$(PIP) -r requirements.txt || { $(SAY_PIP); exit 1; }
+	@$(PIP) --no-deps -e . || { $(SAY_PIP); exit 1; }
 	@touch $@
 
 .venv/.bench: benchmarks/requirements.txt .venv/.test
-	$(PIP) -r $< || { $(SAY_PIP); exit 1; }
+	@$(PIP) -r $< || { $(SAY_PIP); exit 1; }
 	@touch $@
 
 SAY_PIP = echo "pip could not install the packages above. Check the network connection and free disk space, then run make again."

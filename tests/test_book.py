@@ -105,6 +105,25 @@ def test_a_broken_page_is_found_in_its_file():
     assert without_alternative(BeautifulSoup('<svg><path d="M0 0"/></svg>', "html.parser"))
 
 
+def symbols(page: str) -> list[str]:
+    """The symbols in the first column of the notation page's tables."""
+    cells = re.findall(r"^\|(.*?)\|", page, re.M)
+    return [symbol for cell in cells for symbol in re.findall(r"\$(.+?)\$", cell)]
+
+
+def test_a_symbol_has_one_meaning():
+    listed = symbols((ROOT / "book" / "notation.md").read_text(encoding="utf-8"))
+    assert {"B", "T", "D", "H", "V", "K", "v_w", "u_c"} <= set(listed)
+    assert sorted(listed) == sorted(set(listed))
+    assert symbols("| $a$ | one |\n| $b$, $a$ | two |") == ["a", "b", "a"]  # a second meaning would be seen
+
+
+def test_every_module_is_in_the_reference():
+    text = soup(SITE / "book" / "api.html").find("main").get_text()
+    modules = [path.stem for path in (ROOT / "lmcourse").glob("*.py") if not path.stem.startswith("_")]
+    assert modules and [name for name in modules if f"lmcourse.{name}" not in text] == []
+
+
 # ------------------------------------------------------------------------------------ met in a browser
 
 

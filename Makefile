@@ -24,14 +24,14 @@ test: book .venv/.test  ## every test: 20 minutes at most, and 2 GB at first (to
 	$(HERE) -m pytest tests
 	$(HERE) -m pytest --nbval -n 2 --dist loadfile notebooks
 
-notebooks: .venv/.test  ## run every notebook again and write its outputs, seconds and memory
-	$(HERE) tools/execute.py
+notebooks: .venv/.test  ## run the notebooks again and write outputs, seconds, memory; SLUG=one-of-them
+	$(HERE) tools/execute.py $(SLUG)
 
 bench: .venv/.bench  ## speed beside other libraries; writes benchmarks/*.json, 10 minutes or so
 	$(HERE) benchmarks/run.py
 
 colab: .venv/.test  ## the notebooks under Colab's versions of Python, torch and numpy
-	$(HERE) tools/colab.py
+	$(HERE) tools/colab.py $(SLUG)
 
 linkcheck: .venv/.book _vendor/assets.json  ## every link of the book to another host; needs the network
 	.venv/bin/jupyter-book build -q --builder linkcheck --path-output _build/links .

@@ -42,7 +42,7 @@ class Thing:
     """A thing."""
     size: int = 3
     def grow(self, by: int, *, slowly: bool = True) -> int:
-        """Grow, see :func:`make`."""
+        """Grow by p(c|w), see :func:`make`."""
     def _hidden(self): ...
 def make(size: "Size") -> Thing:
     """Make one."""
@@ -51,7 +51,9 @@ raise RuntimeError("imported")'''
     assert lines["   .. py:method:: grow(by: int, *, slowly: bool=True) -> int"] == 5
     assert lines[".. py:function:: make(size: 'Size') -> Thing"] == 8
     assert lines["      size: int = 3"] == 2
-    assert "      Grow, see :func:`.make`." in lines
+    assert "      Grow by p(c\\|w), see :func:`.make`." in lines
+    written = [line for line, _ in api.describe(source, "lmcourse.room")]
+    assert written[written.index("   A thing.") + 1] == ""  # or the first method would run into the paragraph
     assert not any("_hidden" in line for line in lines)
 
 
@@ -67,7 +69,7 @@ def test_the_colab_button_follows_the_repository():
 def test_the_cost_of_a_notebook_is_read_and_told(tmp_path):
     assert budget.read_budget(tmp_path) == {}
     (tmp_path / "notebooks").mkdir()
-    cost = {"seconds": 61.4, "peak_mb": 812.3, "machine": "two cores"}
+    cost = {"seconds": 61.4, "peak_mb": 812.3, "cores": 2, "processor": "a processor"}
     (tmp_path / "notebooks" / "budget.json").write_text(json.dumps({"subwords": cost}), encoding="utf-8")
     assert budget.read_budget(tmp_path) == {"subwords": cost}
-    assert budget.sentence(cost) == "Runs in 61 s with 812 MB of memory at most (two cores)."
+    assert budget.sentence(cost) == "Runs in 61 s with 812 MB of memory at most (2 cores, a processor)."

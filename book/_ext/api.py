@@ -19,6 +19,7 @@ from sphinx.util.docutils import LoggingReporter, SphinxDirective
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Line = tuple[str, int]  # a line of reStructuredText and the line of the source file it comes from
 _ROLE = re.compile(r":(func|class|meth|mod|attr|data):`([A-Za-z_])")
+_BAR = re.compile(r"(``.*?``)|(?<=[^\s|])\|(?=[^\s|])")  # a bar that begins no substitution, as in p(c|w)
 _STYLE = Config(napoleon_use_rtype=False, napoleon_use_param=True)
 
 
@@ -27,6 +28,7 @@ def docstring(node: ast.AST) -> list[Line]:
     text = ast.get_docstring(node)
     if not text:
         return []
+    text = _BAR.sub(lambda found: found[1] or r"\|", text)
     text = _ROLE.sub(r":\1:`.\2", text)  # the dot: a name of any module, not only of this one
     text = str(GoogleDocstring(str(NumpyDocstring(text, _STYLE)), _STYLE))
     return [(line, node.body[0].lineno + index) for index, line in enumerate(text.splitlines())]
@@ -73,7 +75,7 @@ def describe_class(node: ast.ClassDef) -> list[Line]:
     """A class, its fields and its public methods."""
     methods = [item for item in public(node.body) if isinstance(item, Function)]
     inside = [line for item in methods for line in describe_function(item, method=True)]
-    return entry("class", node.name, node.lineno, [*docstring(node), *fields(node), *inside])
+    return entry("class", node.name, node.lineno, [*docstring(node), ("", node.lineno), *fields(node), *inside])
 
 
 def describe(source: str, name: str) -> list[Line]:

@@ -25,41 +25,45 @@ def cooccurrences(stream: Tensor, vocabulary: Vocabulary, window: int = 10) -> t
     """
     _check_stream(stream, vocabulary, window)
     ids, V = stream.cpu().numpy(), len(vocabulary)
-    sentence = np.cumsum(ids == V)
-    keys, values = np.empty(0, np.int64), np.empty(0)
+    sentence, bits = np.cumsum(ids == V), V.bit_length()
+    parts = [(np.empty(0, np.int64), np.empty(0))]
     for start in range(0, len(ids), _CHUNK):
         part = slice(start, start + _CHUNK + window)
-        keys, values = _merge(keys, values, *_count_chunk(ids[part], sentence[part], V, window))
-    off_diagonal = keys // V != keys % V
-    mirrored = keys[off_diagonal] % V * V + keys[off_diagonal] // V
-    values = np.where(off_diagonal, values, 2 * values)
-    keys, values = _merge(keys, values, mirrored, values[off_diagonal])
-    return tuple(torch.from_numpy(x).to(stream.device) for x in (keys // V, keys % V, values))
+        parts.append(_count_chunk(ids[part], sentence[part], V, window))
+        if sum(len(keys) for keys, _ in parts[1:]) > len(parts[0][0]):  # so that each entry moves seldom
+            parts = [_merge(parts)]
+    keys, values = _merge(parts)
+    high = keys & ((1 << bits) - 1)
+    differ = keys >> bits != high
+    mirrored = (high << bits | keys >> bits)[differ], values[differ]
+    keys, values = _merge([(keys, np.where(differ, values, 2 * values)), mirrored])
+    return tuple(torch.from_numpy(x).to(stream.device) for x in (keys >> bits, keys & ((1 << bits) - 1), values))
 
 
 def _count_chunk(ids: np.ndarray, sentence: np.ndarray, V: int, window: int) -> tuple[np.ndarray, np.ndarray]:
-    """Keys low · V + high, rising, and Σ 1/d, for the pairs whose first word is one of the chunk's own."""
-    bits, packed = (window - 1).bit_length(), [np.empty(0, np.int64)]
+    """Keys (low id, high id), rising, and Σ 1/d, for the pairs whose first word is one of the chunk's own."""
+    bits, distance_bits, packed = V.bit_length(), (window - 1).bit_length(), [np.empty(0, np.int64)]
     for d in range(1, min(window, len(ids) - 1) + 1):
         pairs = min(_CHUNK, len(ids) - d)
         kept = (sentence[:pairs] == sentence[d : d + pairs]) & (ids[:pairs] != V)
         first, second = ids[:pairs][kept], ids[d : d + pairs][kept]
         # The distance rides in the lowest bits, so that one sort of plain numbers gathers each pair's distances.
-        packed.append((np.minimum(first, second) * V + np.maximum(first, second) << bits) + (d - 1))
+        key = np.minimum(first, second) << bits | np.maximum(first, second)
+        packed.append(key << distance_bits | (d - 1))
     packed = np.sort(np.concatenate(packed))
     weight = 1 / np.arange(1, window + 1)
-    return _sum_equal(packed >> bits, weight[packed & ((1 << bits) - 1)])
+    return _sum_equal(packed >> distance_bits, weight[packed & ((1 << distance_bits) - 1)])
 
 
-def _merge(keys: np.ndarray, values: np.ndarray, more_keys: np.ndarray, more: np.ndarray) -> tuple:
-    keys, values = np.concatenate([keys, more_keys]), np.concatenate([values, more])
+def _merge(parts: list[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
+    keys, values = (np.concatenate(x) for x in zip(*parts, strict=True))
     order = np.argsort(keys, kind="stable")  # cheap where runs are sorted already
     return _sum_equal(keys[order], values[order])
 
 
 def _sum_equal(keys: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The distinct keys of a sorted list, and the sum of the values of each."""
-    starts = np.flatnonzero(np.diff(keys, prepend=-1))
+    starts = np.flatnonzero(np.concatenate([[True] * (len(keys) > 0), keys[1:] != keys[:-1]]))
     return keys[starts], np.add.reduceat(values, starts) if len(starts) else values
 
 

@@ -1,71 +1,22 @@
 """GloVe: word vectors fitted to the logarithm of co-occurrence counts (Pennington et al. 2014).
 
 Two tables, w and w̃ [V, D], and two biases, b and b̃ [V]. The counts X are kept as their entries above
-zero: ``rows`` and ``columns`` [N] ids and ``values`` [N].
+zero, ``rows`` and ``columns`` [N] ids and ``values`` [N]: see :mod:`lmcourse.cooccurrence`.
 """
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from lmcourse.cooccurrence import cooccurrences
 from lmcourse.data import Vocabulary
+from lmcourse.embeddings import WordVectors, _reporter
 
-# ---------------------------------------------------------------------------------------- counts
-
-_CHUNK = 1 << 19  # words counted at a time: bounds the memory that counting takes beside its result
-
-
-def cooccurrences(stream: Tensor, vocabulary: Vocabulary, window: int = 10) -> tuple[Tensor, Tensor, Tensor]:
-    """(rows [N], columns [N] int64, values [N] float64): each pair of words at distance d counts 1/d.
-
-    ``stream``: [T] ids, ``vocabulary.boundary`` between sentences. Both directions are counted, so X is
-    symmetric, and two occurrences of one word give its diagonal entry 2/d. No pair crosses a sentence
-    (the C code of the paper keeps within a line). Distance is counted in known words, as in the C code.
-    Sorted by row, then column. Pennington et al. 2014, section 4.2.
-    """
-    _check_stream(stream, vocabulary, window)
-    ids, V = stream.cpu().numpy(), len(vocabulary)
-    sentence, bits = np.cumsum(ids == V), V.bit_length()
-    parts = [(np.empty(0, np.int64), np.empty(0))]
-    for start in range(0, len(ids), _CHUNK):
-        part = slice(start, start + _CHUNK + window)
-        parts.append(_count_chunk(ids[part], sentence[part], V, window))
-        if sum(len(keys) for keys, _ in parts[1:]) > len(parts[0][0]):  # so that each entry moves seldom
-            parts = [_merge(parts)]
-    keys, values = _merge(parts)
-    high = keys & ((1 << bits) - 1)
-    differ = keys >> bits != high
-    mirrored = (high << bits | keys >> bits)[differ], values[differ]
-    keys, values = _merge([(keys, np.where(differ, values, 2 * values)), mirrored])
-    return tuple(torch.from_numpy(x).to(stream.device) for x in (keys >> bits, keys & ((1 << bits) - 1), values))
-
-
-def _count_chunk(ids: np.ndarray, sentence: np.ndarray, V: int, window: int) -> tuple[np.ndarray, np.ndarray]:
-    """Keys (low id, high id), rising, and Σ 1/d, for the pairs whose first word is one of the chunk's own."""
-    bits, distance_bits, packed = V.bit_length(), (window - 1).bit_length(), [np.empty(0, np.int64)]
-    for d in range(1, min(window, len(ids) - 1) + 1):
-        pairs = min(_CHUNK, len(ids) - d)
-        kept = (sentence[:pairs] == sentence[d : d + pairs]) & (ids[:pairs] != V)
-        first, second = ids[:pairs][kept], ids[d : d + pairs][kept]
-        # The distance rides in the lowest bits, so that one sort of plain numbers gathers each pair's distances.
-        key = np.minimum(first, second) << bits | np.maximum(first, second)
-        packed.append(key << distance_bits | (d - 1))
-    packed = np.sort(np.concatenate(packed))
-    weight = 1 / np.arange(1, window + 1)
-    return _sum_equal(packed >> distance_bits, weight[packed & ((1 << distance_bits) - 1)])
-
-
-def _merge(parts: list[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
-    keys, values = (np.concatenate(x) for x in zip(*parts, strict=True))
-    order = np.argsort(keys, kind="stable")  # cheap where runs are sorted already
-    return _sum_equal(keys[order], values[order])
-
-
-def _sum_equal(keys: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The distinct keys of a sorted list, and the sum of the values of each."""
-    starts = np.flatnonzero(np.concatenate([[True] * (len(keys) > 0), keys[1:] != keys[:-1]]))
-    return keys[starts], np.add.reduceat(values, starts) if len(starts) else values
-
+__all__ = ["Glove", "GloveConfig", "cooccurrences", "glove_gradients", "glove_loss", "glove_weight", "train_glove"]
 
 # --------------------------------------------------------------------------- the objective, plainly
 
@@ -126,20 +77,154 @@ def glove_gradients(
     )
 
 
+# ------------------------------------------------------------------------------------- training
+
+
+@dataclass(frozen=True)
+class GloveConfig:
+    width: int = 100  # D
+    epochs: int = 15
+    x_max: float = 100.0  # the paper's
+    power: float = 0.75  # the paper's
+    learning_rate: float = 0.1  # AdaGrad's
+    slices: int = 16  # steps an epoch
+
+    def __post_init__(self):
+        for name in ("width", "epochs", "slices"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise ValueError(f"{name}: got {value!r}, expected a whole number from 1 on")
+        for name in ("x_max", "power", "learning_rate"):
+            if not 0 < getattr(self, name) < float("inf"):
+                raise ValueError(f"{name}: got {getattr(self, name)!r}, expected a number above 0")
+
+
+@dataclass(frozen=True)
+class Glove:
+    """Tables, biases, and the mean of f(X) r² over the entries in each epoch, as seen while learning."""
+
+    w: Tensor  # [V, D]
+    w_tilde: Tensor  # [V, D]
+    b: Tensor  # [V]
+    b_tilde: Tensor  # [V]
+    losses: tuple[float, ...]
+
+    def word_vectors(self, vocabulary: Vocabulary) -> WordVectors:
+        """w + w̃, as in the paper, section 4.2: X is symmetric, so the two differ only by chance."""
+        return WordVectors(vocabulary, self.w + self.w_tilde)
+
+
+class _Slice:
+    """Some of the entries as a sparse [V, V] matrix. Its stored values change; where they stand does not.
+
+    The biases ride along as columns: left = [w, b, 1] and right = [w̃, 1, b̃], both [V, D + 2], so that one
+    product left_i · right_j is the whole fit.
+    """
+
+    def __init__(self, rows: Tensor, columns: Tensor, values: Tensor, V: int, config: GloveConfig):
+        order = _stable_argsort(columns, V)
+        self.by_row, self.by_column = _compressed(rows, columns, V), _compressed(columns[order], rows[order], V)
+        self.order = order.int()
+        self.weight = 2 * glove_weight(values, config.x_max, config.power).float()
+        self.log_values = self.matrix(self.by_row, torch.log(values).float())
+
+    @staticmethod
+    def matrix(places: tuple[Tensor, Tensor], values: Tensor) -> Tensor:
+        V = len(places[0]) - 1
+        return torch.sparse_csr_tensor(*places, values, (V, V), check_invariants=False)
+
+    def gradients(self, left: Tensor, right: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """(∂J/∂left, ∂J/∂right [V, D + 2], J) over the slice's entries; the columns of ones have none."""
+        residual = torch.sparse.sampled_addmm(self.log_values, left, right.T, beta=-1).values()  # only at the entries
+        error = self.weight * residual
+        grad_left = self.matrix(self.by_row, error) @ right
+        grad_right = self.matrix(self.by_column, error[self.order]) @ left
+        grad_left[:, -1], grad_right[:, -2] = 0, 0
+        return grad_left, grad_right, torch.dot(error, residual) / 2
+
+
+def train_glove(
+    entries: tuple[Tensor, Tensor, Tensor],
+    vocabulary: Vocabulary,
+    config: GloveConfig,
+    generator: torch.Generator,
+    progress: bool | Callable[[float], None] = False,
+) -> Glove:
+    """Minimises :func:`glove_loss` by AdaGrad (Duchi et al. 2011), whole slices of entries at a time.
+
+    ``entries``: (rows, columns, values) of :func:`cooccurrences`. An entry (i, j) belongs to slice
+    (i + j) mod ``slices``, so every slice holds its share of each word's entries, frequent and rare. A step
+    is one slice's exact gradient: three products with a sparse matrix. Sums of squares start at 1, as in
+    the C code, so words with little evidence move little.
+
+    The result depends on the seed alone, whatever the number of threads. ``progress``: True draws a line
+    on stderr; a function is called with the share done.
+    """
+    rows, columns, values = entries
+    V = len(vocabulary)
+    _check_entries(rows, columns, values, V, V)
+    if not isinstance(generator, torch.Generator) or generator.device.type != "cpu":
+        raise TypeError(f"generator: got {generator!r}, expected a CPU torch.Generator; use lmcourse.device.seed(0)")
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta")
+        tables, losses = _descend(_slices(rows, columns, values, V, config), V, config, generator, _reporter(progress))
+    if not all(torch.isfinite(t).all() for t in tables):
+        raise ValueError(f"learning_rate: training diverged at {config.learning_rate}; lower it")
+    (w, b, _), (w_tilde, _, b_tilde) = (t.split([config.width, 1, 1], dim=1) for t in tables)
+    parts = (w.clone(), w_tilde.clone(), b.flatten(), b_tilde.flatten())
+    return Glove(*parts, tuple(loss / len(values) for loss in losses))
+
+
+def _descend(slices: list[_Slice], V: int, config: GloveConfig, generator: torch.Generator, report) -> tuple:
+    """((left, right) [V, D + 2] after all epochs, J of each epoch)."""
+    tables = _initial_tables(V, config.width, generator, slices[0].weight.device)
+    squares, losses = tuple(torch.ones_like(t) for t in tables), []
+    for epoch in range(config.epochs):
+        loss = 0.0
+        for done, i in enumerate(torch.randperm(len(slices), generator=generator).tolist()):
+            *gradients, part = slices[i].gradients(*tables)
+            for table, square, gradient in zip(tables, squares, gradients, strict=True):
+                square.addcmul_(gradient, gradient)
+                table.addcdiv_(gradient, square.sqrt(), value=-config.learning_rate)
+            loss += float(part)
+            report((epoch + (done + 1) / len(slices)) / config.epochs)
+        losses.append(loss)
+    return tables, losses
+
+
+def _initial_tables(V: int, width: int, generator: torch.Generator, device) -> tuple[Tensor, Tensor]:
+    """w and w̃ uniform in ±0.5 / width, as in the C code; biases 0."""
+    w, w_tilde = ((torch.rand(V, width, generator=generator) - 0.5) / width for _ in range(2))
+    zeros, ones = torch.zeros(V, 1), torch.ones(V, 1)
+    return torch.cat([w, zeros, ones], 1).to(device), torch.cat([w_tilde, ones, zeros], 1).to(device)
+
+
+def _slices(rows: Tensor, columns: Tensor, values: Tensor, V: int, config: GloveConfig) -> list[_Slice]:
+    """The entries dealt out, by row within each slice; slices without an entry are left out."""
+    if not bool((rows[1:] >= rows[:-1]).all()):
+        order = _stable_argsort(rows, V)
+        rows, columns, values = rows[order], columns[order], values[order]
+    number = (rows + columns) % config.slices
+    sizes = torch.bincount(number, minlength=config.slices).tolist()
+    parts = torch.split(_stable_argsort(number, config.slices), sizes)
+    return [_Slice(rows[p], columns[p], values[p], V, config) for p in parts if len(p)]
+
+
+def _stable_argsort(ids: Tensor, V: int) -> Tensor:
+    """numpy sorts short integers by radix, several times faster than it or torch sorts long ones."""
+    if ids.device.type != "cpu":
+        return torch.argsort(ids, stable=True)
+    return torch.from_numpy(np.argsort(ids.numpy().astype(np.uint16 if V <= 1 << 16 else np.int64), kind="stable"))
+
+
+def _compressed(rows: Tensor, columns: Tensor, V: int) -> tuple[Tensor, Tensor]:
+    """Sorted rows as the places where each begins [V + 1], and the columns [N]: the CSR layout, in int32."""
+    begins = torch.zeros(V + 1, dtype=torch.int64, device=rows.device)
+    begins[1:] = torch.bincount(rows, minlength=V).cumsum(0)
+    return begins.int(), columns.int()
+
+
 # -------------------------------------------------------------------------------------- bad input
-
-
-def _check_stream(stream: Tensor, vocabulary: Vocabulary, window: int) -> None:
-    if not isinstance(stream, Tensor) or stream.dtype != torch.int64 or stream.ndim != 1:
-        came = f"{stream.dtype} {list(stream.shape)}" if isinstance(stream, Tensor) else type(stream).__name__
-        raise TypeError(f"stream: got {came}, expected a [T] int64 tensor of ids; use vocabulary.stream(sentences)")
-    if not isinstance(window, int) or isinstance(window, bool) or window < 1:
-        raise ValueError(f"window: got {window!r}, expected a whole number from 1 on; the paper uses 10")
-    if len(stream) and (int(stream.min()) < 0 or int(stream.max()) > len(vocabulary)):
-        raise ValueError(
-            f"stream: got ids from {int(stream.min())} to {int(stream.max())}, expected 0 to {len(vocabulary)} "
-            "(the boundary); make the stream with the same vocabulary"
-        )
 
 
 def _check_problem(w, w_tilde, b, b_tilde, rows, columns, values) -> None:
@@ -158,7 +243,7 @@ def _check_entries(rows: Tensor, columns: Tensor, values: Tensor, V: int, contex
     if not len(values):
         raise ValueError("values: got no entry, so there is nothing to fit; a sentence needs two known words")
     if not bool(((values > 0) & torch.isfinite(values)).all()):
-        raise ValueError(f"values: got {float(values.min())!r} among them, expected numbers above 0: leave the zeros out")
+        raise ValueError(f"values: got {float(values.min())!r} among them, expected numbers above 0; leave zeros out")
     for name, ids, size in (("rows", rows, V), ("columns", columns, contexts)):
         if int(ids.min()) < 0 or int(ids.max()) >= size:
             raise ValueError(f"{name}: got ids from {int(ids.min())} to {int(ids.max())}, expected 0 to {size - 1}")

@@ -1,8 +1,11 @@
-"""GloVe: counts against a count by loops, the loss and its gradient, and what bad input gets."""
+"""GloVe: counts against a count by loops, the loss and its gradient, the training, and what bad input gets."""
+
+import subprocess
+import sys
 
 import pytest
 import torch
-from lmcourse import glove
+from lmcourse import cooccurrence, glove
 from lmcourse.data import Vocabulary
 
 V, D = 30, 7
@@ -49,7 +52,7 @@ def dense(entries):
 @pytest.mark.parametrize("window", [1, 2, 3, 10, 200])
 @pytest.mark.parametrize("chunk", [1, 7, 1 << 19])
 def test_counts_equal_those_by_loops(stream, vocabulary, window, chunk, monkeypatch):
-    monkeypatch.setattr(glove, "_CHUNK", chunk)
+    monkeypatch.setattr(cooccurrence, "_CHUNK", chunk)
     rows, columns, values = glove.cooccurrences(stream, vocabulary, window)
     torch.testing.assert_close(dense((rows, columns, values)), by_loops(stream, window), rtol=1e-13, atol=0)
     assert (torch.diff(rows * V + columns) > 0).all(), "each entry once, sorted"
@@ -118,6 +121,131 @@ def test_weight_by_hand():
     assert not torch.allclose((x / 100) ** 0.75, right) and not torch.allclose((x / 100).clamp(max=1), right)
 
 
+# ------------------------------------------------------------------------------------- training
+
+CONFIG = glove.GloveConfig(width=D, epochs=3)
+
+
+def table(left, right):
+    """(w, w̃, b, b̃) out of the training's two tables."""
+    return left[:, :D], right[:, :D], left[:, D], right[:, D + 1]
+
+
+@pytest.mark.parametrize("slices", [1, 4, 1000])
+def test_a_slice_has_the_plain_gradient_of_its_entries(problem, slices):
+    (w, w_tilde, b, b_tilde), entries = problem
+    one = torch.ones(V, 1).double()
+    left, right = torch.cat([w, b[:, None], one], 1).float(), torch.cat([w_tilde, one, b_tilde[:, None]], 1).float()
+    rows, columns, values = entries
+    made = glove._slices(*entries, V, glove.GloveConfig(slices=slices))
+    assert sum(len(s.order) for s in made) == len(values)
+    numbers = sorted(set(((rows + columns) % slices).tolist()))
+    for part, number in zip(made, numbers, strict=True):
+        mine = (rows + columns) % slices == number
+        plain = glove.glove_gradients(w, w_tilde, b, b_tilde, rows[mine], columns[mine], values[mine])
+        loss = glove.glove_loss(w, w_tilde, b, b_tilde, rows[mine], columns[mine], values[mine])
+        *gradients, its_loss = part.gradients(left, right)
+        for fast, right_one in zip(table(*gradients), plain, strict=True):
+            torch.testing.assert_close(fast.double(), right_one, rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(its_loss.double(), loss, rtol=1e-5, atol=1e-5)
+        assert not torch.allclose(gradients[0][:, :D].double(), plain[1], atol=1e-4), "w and w̃ exchanged"
+        assert not gradients[0][:, -1].any() and not gradients[1][:, -2].any(), "the ones stay ones"
+
+
+@pytest.fixture
+def planted(generator):
+    """All V² entries of an X whose logarithm is exactly biases and an inner product of width 3."""
+    draw = lambda *s: 2 * torch.rand(*s, generator=generator, dtype=torch.float64) - 1  # noqa: E731
+    log_x = draw(V, 3) @ draw(V, 3).T + draw(V, 1) + draw(V)
+    rows, columns = torch.cartesian_prod(torch.arange(V), torch.arange(V)).T
+    return rows, columns, torch.exp(log_x).flatten()
+
+
+def test_training_finds_a_planted_fit(planted, vocabulary, generator):
+    rows, columns, values = planted
+    config = glove.GloveConfig(width=8, epochs=300, x_max=1.0, slices=4)
+    model = glove.train_glove(planted, vocabulary, config, generator)
+    fit = (model.w @ model.w_tilde.T + model.b[:, None] + model.b_tilde).flatten()
+    assert (fit - torch.log(values)).abs().max() < 0.1
+    assert (fit + torch.log(values)).abs().max() > 1, "the residual's other sign"
+    assert len(model.losses) == 300 and model.losses[-1] < 1e-4 * model.losses[0]
+
+
+def test_losses_are_means_over_entries(planted, vocabulary, generator):
+    config = glove.GloveConfig(width=D, epochs=1, slices=1)  # one step: the loss is that of the start
+    model = glove.train_glove(planted, vocabulary, config, torch.Generator().manual_seed(5))
+    start = table(*glove._initial_tables(V, D, torch.Generator().manual_seed(5), "cpu"))
+    plain = glove.glove_loss(*(t.double() for t in start), *planted)
+    assert model.losses == pytest.approx([float(plain) / V**2], rel=1e-5)
+    assert model.losses != pytest.approx([float(plain)], rel=1e-2)
+
+
+def same(a, b):
+    return all(torch.equal(getattr(a, n), getattr(b, n)) for n in ("w", "w_tilde", "b", "b_tilde"))
+
+
+def test_the_seed_alone_decides(stream, vocabulary):
+    entries = glove.cooccurrences(stream, vocabulary)
+    train = lambda seed: glove.train_glove(entries, vocabulary, CONFIG, torch.Generator().manual_seed(seed))  # noqa: E731
+    first, threads = train(1), torch.get_num_threads()
+    try:
+        for n in (1, 2, 3):
+            torch.set_num_threads(n)
+            assert same(train(1), first)
+    finally:
+        torch.set_num_threads(threads)
+    assert not same(train(2), first)
+
+
+def test_the_order_of_the_entries_does_not_matter(stream, vocabulary, generator):
+    entries = glove.cooccurrences(stream, vocabulary)
+    order = torch.randperm(len(entries[0]), generator=generator)
+    shuffled = tuple(x[order] for x in entries)
+    a, b = (glove.train_glove(e, vocabulary, CONFIG, torch.Generator().manual_seed(1)) for e in (entries, shuffled))
+    torch.testing.assert_close(a.w, b.w, rtol=1e-3, atol=1e-5)
+    assert (a.w - b.w_tilde).abs().max() > 1e-2
+
+
+def test_training_warns_of_nothing():
+    """In a process of its own: torch says only once that sparse matrices are in beta."""
+    code = """if True:
+        import sys, torch
+        from lmcourse import data, glove
+        vocabulary = data.Vocabulary(("a", "b"))
+        entries = glove.cooccurrences(torch.tensor([0, 1, 2]), vocabulary)
+        if sys.argv[1] == "slices":
+            glove._slices(*entries, 2, glove.GloveConfig())
+        else:
+            glove.train_glove(entries, vocabulary, glove.GloveConfig(), torch.Generator())
+    """
+    run = lambda what: subprocess.run([sys.executable, "-W", "error", "-c", code, what], capture_output=True)  # noqa: E731
+    assert run("train").returncode == 0
+    assert b"beta" in run("slices").stderr, "torch no longer warns: the filter in train_glove can go"
+
+
+def test_word_vectors_are_the_sum_of_both_tables(stream, vocabulary, generator):
+    model = glove.train_glove(glove.cooccurrences(stream, vocabulary), vocabulary, CONFIG, generator)
+    assert torch.equal(model.word_vectors(vocabulary)["w4"], model.w[4] + model.w_tilde[4])
+    assert model.w.shape == model.w_tilde.shape == (V, D) and model.b.shape == model.b_tilde.shape == (V,)
+
+
+def test_a_word_without_entries_keeps_its_start(vocabulary, generator):
+    entries = glove.cooccurrences(torch.tensor([0, 1, V, 2]), vocabulary)
+    model = glove.train_glove(entries, vocabulary, CONFIG, torch.Generator().manual_seed(5))
+    start = glove._initial_tables(V, D, torch.Generator().manual_seed(5), "cpu")[0][:, :D]
+    assert torch.equal(model.w[2:], start[2:]) and not torch.equal(model.w[:2], start[:2])
+
+
+def test_training_is_silent_and_reports_its_progress(stream, vocabulary, generator, capfd):
+    told = []
+    entries = glove.cooccurrences(stream, vocabulary)
+    glove.train_glove(entries, vocabulary, CONFIG, generator, progress=told.append)
+    assert told == sorted(told) and told[-1] == pytest.approx(1) and len(told) > 3
+    assert capfd.readouterr() == ("", "")
+    glove.train_glove(entries, vocabulary, CONFIG, generator, progress=True)
+    assert "100%" in capfd.readouterr().err
+
+
 # -------------------------------------------------------------------------------------- bad input
 
 
@@ -139,7 +267,7 @@ def changed(problem, name, change):
 @pytest.mark.parametrize(
     "name, change, message",
     [
-        ("values", lambda x: x.index_fill(0, torch.tensor([3]), 0.0), "values: got 0.0 .*leave the zeros out"),
+        ("values", lambda x: x.index_fill(0, torch.tensor([3]), 0.0), "values: got 0.0 .*leave zeros out"),
         ("values", lambda x: -x, "values: got -.*above 0"),
         ("values", lambda x: x * float("nan"), "values: got nan"),
         ("values", lambda x: x[1:], r"rows, columns, values: got shapes \[200\], \[200\], \[199\]"),
@@ -172,3 +300,31 @@ def test_bad_streams_are_named(stream, vocabulary):
     for window in (0, -1, 2.5, True):
         with pytest.raises(ValueError, match="window: got .*whole number"):
             glove.cooccurrences(stream, vocabulary, window)
+
+
+@pytest.mark.parametrize(
+    "name, value",
+    [("width", 0), ("epochs", 2.5), ("slices", True), ("x_max", 0), ("x_max", -100.0), ("power", 0)]
+    + [("learning_rate", float("nan"))],
+)
+def test_bad_settings_are_named(name, value):
+    with pytest.raises(ValueError, match=f"{name}: got {value}, expected"):
+        glove.GloveConfig(**{name: value})
+
+
+def test_what_cannot_be_trained_is_named(stream, vocabulary, generator):
+    entries = rows, columns, values = glove.cooccurrences(stream, vocabulary)
+    train = lambda *e, config=CONFIG, g=generator: glove.train_glove(e, vocabulary, config, g)  # noqa: E731
+    with pytest.raises(ValueError, match="values: got no entry.*two known words"):
+        train(*glove.cooccurrences(torch.tensor([1, V, 2]), vocabulary))
+    with pytest.raises(ValueError, match="values: got -"):
+        train(rows, columns, -values)
+    with pytest.raises(ValueError, match="rows, columns, values: got shapes"):
+        train(rows, columns[1:], values)
+    with pytest.raises(ValueError, match="columns: got ids from 1 to 30, expected 0 to 29"):
+        train(rows, columns + 1, values)
+    for wrong in (0, None):
+        with pytest.raises(TypeError, match=r"generator: got .*device.seed\(0\)"):
+            train(*entries, g=wrong)
+    with pytest.raises(ValueError, match="learning_rate: training diverged at 1e\\+30; lower it"):
+        train(*entries, config=glove.GloveConfig(width=D, learning_rate=1e30))

@@ -1,0 +1,74 @@
+"""How often words stand near each other: the table X that GloVe fits (Pennington et al. 2014)."""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lmcourse.data import Vocabulary
+
+_CHUNK = 1 << 19  # words counted at a time: bounds the memory that counting takes beside its result
+
+
+def cooccurrences(stream: Tensor, vocabulary: Vocabulary, window: int = 10) -> tuple[Tensor, Tensor, Tensor]:
+    """(rows [N], columns [N] int64, values [N] float64): each pair of words at distance d counts 1/d.
+
+    ``stream``: [T] ids, ``vocabulary.boundary`` between sentences. Both directions are counted, so X is
+    symmetric, and two occurrences of one word give its diagonal entry 2/d. No pair crosses a sentence
+    (the C code of the paper keeps within a line). Distance is counted in known words, as in the C code.
+    Sorted by row, then column. Pennington et al. 2014, section 4.2.
+    """
+    _check_stream(stream, vocabulary, window)
+    ids, V = stream.cpu().numpy(), len(vocabulary)
+    sentence, bits = np.cumsum(ids == V), V.bit_length()
+    parts = [(np.empty(0, np.int64), np.empty(0))]
+    for start in range(0, len(ids), _CHUNK):
+        part = slice(start, start + _CHUNK + window)
+        parts.append(_count_chunk(ids[part], sentence[part], V, window))
+        if sum(len(keys) for keys, _ in parts[1:]) > len(parts[0][0]):  # so that each entry moves seldom
+            parts = [_merge(parts)]
+    keys, values = _merge(parts)
+    high = keys & ((1 << bits) - 1)
+    differ = keys >> bits != high
+    mirrored = (high << bits | keys >> bits)[differ], values[differ]
+    keys, values = _merge([(keys, np.where(differ, values, 2 * values)), mirrored])
+    return tuple(torch.from_numpy(x).to(stream.device) for x in (keys >> bits, keys & ((1 << bits) - 1), values))
+
+
+def _count_chunk(ids: np.ndarray, sentence: np.ndarray, V: int, window: int) -> tuple[np.ndarray, np.ndarray]:
+    """Keys (low id, high id), rising, and Σ 1/d, for the pairs whose first word is one of the chunk's own."""
+    bits, distance_bits, packed = V.bit_length(), (window - 1).bit_length(), [np.empty(0, np.int64)]
+    for d in range(1, min(window, len(ids) - 1) + 1):
+        pairs = min(_CHUNK, len(ids) - d)
+        kept = (sentence[:pairs] == sentence[d : d + pairs]) & (ids[:pairs] != V)
+        first, second = ids[:pairs][kept], ids[d : d + pairs][kept]
+        # The distance rides in the lowest bits, so that one sort of plain numbers gathers each pair's distances.
+        key = np.minimum(first, second) << bits | np.maximum(first, second)
+        packed.append(key << distance_bits | (d - 1))
+    packed = np.sort(np.concatenate(packed))
+    weight = 1 / np.arange(1, window + 1)
+    return _sum_equal(packed >> distance_bits, weight[packed & ((1 << distance_bits) - 1)])
+
+
+def _merge(parts: list[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
+    keys, values = (np.concatenate(x) for x in zip(*parts, strict=True))
+    order = np.argsort(keys, kind="stable")  # cheap where runs are sorted already
+    return _sum_equal(keys[order], values[order])
+
+
+def _sum_equal(keys: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The distinct keys of a sorted list, and the sum of the values of each."""
+    starts = np.flatnonzero(np.concatenate([[True] * (len(keys) > 0), keys[1:] != keys[:-1]]))
+    return keys[starts], np.add.reduceat(values, starts) if len(starts) else values
+
+
+def _check_stream(stream: Tensor, vocabulary: Vocabulary, window: int) -> None:
+    if not isinstance(stream, Tensor) or stream.dtype != torch.int64 or stream.ndim != 1:
+        came = f"{stream.dtype} {list(stream.shape)}" if isinstance(stream, Tensor) else type(stream).__name__
+        raise TypeError(f"stream: got {came}, expected a [T] int64 tensor of ids; use vocabulary.stream(sentences)")
+    if not isinstance(window, int) or isinstance(window, bool) or window < 1:
+        raise ValueError(f"window: got {window!r}, expected a whole number from 1 on; the paper uses 10")
+    if len(stream) and (int(stream.min()) < 0 or int(stream.max()) > len(vocabulary)):
+        raise ValueError(
+            f"stream: got ids from {int(stream.min())} to {int(stream.max())}, expected 0 to {len(vocabulary)} "
+            "(the boundary); make the stream with the same vocabulary"
+        )

@@ -27,11 +27,12 @@ def cooccurrences(stream: Tensor, vocabulary: Vocabulary, window: int = 10) -> t
         if sum(len(keys) for keys, _ in parts[1:]) > len(parts[0][0]):  # so that each entry moves seldom
             parts = [_merge(parts)]
     keys, values = _merge(parts)
-    high = keys & ((1 << bits) - 1)
-    differ = keys >> bits != high
-    mirrored = (high << bits | keys >> bits)[differ], values[differ]
-    keys, values = _merge([(keys, np.where(differ, values, 2 * values)), mirrored])
-    return tuple(torch.from_numpy(x).to(stream.device) for x in (keys >> bits, keys & ((1 << bits) - 1), values))
+    low, high = keys >> bits, keys & ((1 << bits) - 1)
+    differ = low != high
+    values = np.concatenate([np.where(differ, values, 2 * values), values[differ]])
+    rows, columns = np.concatenate([low, high[differ]]), np.concatenate([high, low[differ]])
+    order = np.argsort(rows << bits | columns)
+    return tuple(torch.from_numpy(x[order]).to(stream.device) for x in (rows, columns, values))
 
 
 def _count_chunk(ids: np.ndarray, sentence: np.ndarray, V: int, window: int) -> tuple[np.ndarray, np.ndarray]:

@@ -139,7 +139,7 @@ def train_negative_sampling(
     that side only. Where ``stream`` has a boundary it is ignored. v gets max(V, largest id + 1) rows.
     Subsampling goes by the ids of ``stream``.
 
-    The rows of very frequent words take shorter steps (:func:`lmcourse.tiles.paces`). On the CPU the result
+    The rows of very frequent words take shorter steps (:class:`lmcourse.tiles.Table`). On the CPU the result
     depends on the seed alone; on CUDA sums are taken in a changing order. A loss is NaN where subsampling
     left no pair.
     ``progress``: True draws a line on stderr; a function is called with the share done.
@@ -152,17 +152,19 @@ def train_negative_sampling(
     keep = torch.cat([keep_probability(counts, config.subsample), torch.ones(1)]).to(device)
     noise = noise_distribution(counts, config.noise_power).cumsum(0).to(device)
     kept = [torch.bincount(ids, keep[words], boundary) for ids in (centres, words)]  # expected counts
-    v, u = (t.to(device) for t in initial_tables(len(kept[0]), boundary, config.width, generator))
+    values = [t.to(device) for t in initial_tables(len(kept[0]), boundary, config.width, generator)]
     plan = tiles.Plan(config.window, config.negatives)
-    pace = tuple(p.to(v.dtype) for p in tiles.paces(*kept, noise, plan, config.learning_rate))
-    blocks = [tiles.Block(v, u, plan) for _ in range(tiles.WORKERS)]
+    expected = tiles.expected_pairs(*kept, noise, plan)
+    v, u = (tiles.Table(t, n, config.learning_rate) for t, n in zip(values, expected))
+    blocks = [tiles.Block(v.values, u.values, plan) for _ in range(tiles.WORKERS)]
     report, losses = _reporter(progress), []
     for e in range(config.epochs):
         epoch = tiles.draw_epoch(stream, centre_stream, keep, noise, plan, generator)
         rate = lambda done, e=e: config.learning_rate * max(1e-4, 1 - (e + done) / config.epochs)  # noqa: E731
         tell = lambda done, e=e: report((e + done) / config.epochs)  # noqa: E731
-        losses.append(tiles.train_epoch(epoch, blocks, pace, rate, tell))
+        losses.append(tiles.train_epoch(epoch, blocks, v, u, rate, tell))
     report(1.0)
+    v, u = v.values.clone(), u.values.clone()  # without the spare rows
     _check_finite(v, u, config)
     return SkipGram(v, u, tuple(losses))
 

@@ -25,7 +25,7 @@ from torch import Tensor
 from lmcourse.threads import in_turn, side_by_side
 
 WORKERS = 2  # blocks of a step
-STRIDE = 1.0  # learning rate · pairs that a row may take part in, in one step; see paces
+STRIDE = 1.0  # learning rate · pairs that a row may take part in, in one step; see Table
 
 
 @dataclass(frozen=True)
@@ -181,56 +181,76 @@ class Block:
 # ---------------------------------------------------------------------------------------- the training
 
 
-def paces(centres: Tensor, words: Tensor, noise: Tensor, plan: Plan, rate: float) -> tuple[Tensor, Tensor]:
-    """([V', 1], [V, 1]) the part of the learning rate that each row of v and of u takes: 1 for nearly all.
+class Table:
+    """The rows of v or u that blocks read and change, [V, D] in ``values``.
 
     A step adds up all its gradients at one point. Where a row takes part in n pairs, that is one stride for
-    n small ones that would each have corrected the last, and too long a stride diverges. So the row's rate
-    is at most STRIDE / n. A pair counts 1 + k times for its centre, once for its context and k times for
-    the noise. ``centres`` [V'] and ``words`` [V] are the expected counts after subsampling.
+    n small ones that would each have corrected the last, and too long a stride diverges. So a row's learning
+    rate is at most STRIDE / n. The gradients of the rows that this shortens are summed in spare rows first.
+    ``expected`` [V]: the pairs of each row in one step; ``rate``: the learning rate at the start.
+    """
+
+    def __init__(self, values: Tensor, expected: Tensor, rate: float):
+        pace = STRIDE / (rate * expected.to(values.device))
+        self.frequent = (pace < 1).nonzero().flatten()
+        self.pace = pace[self.frequent, None].to(values.dtype)
+        self.target = torch.arange(len(values), device=values.device)  # the row that takes a row's gradients
+        self.target[self.frequent] = len(values) + torch.arange(len(self.frequent), device=values.device)
+        self.rows = torch.cat([values, values.new_zeros(len(self.frequent), values.shape[1])])
+        self.values, self.sums = self.rows.split([len(values), len(self.frequent)])
+
+    def descend(self, ids: Sequence[Tensor], strides: Sequence[Tensor]) -> None:
+        """Add the rows of ``strides`` to those that ``ids`` names, already mapped by ``target``."""
+        for i, stride in zip(ids, strides):
+            self.rows.index_add_(0, i, stride)
+        self.rows.index_add_(0, self.frequent, self.sums * self.pace)
+        self.sums.zero_()
+
+
+def expected_pairs(centres: Tensor, words: Tensor, noise: Tensor, plan: Plan) -> tuple[Tensor, Tensor]:
+    """([V'], [V]) pairs that each row of v and of u takes part in, in one step, were all windows full.
+
+    A pair counts 1 + k times for its centre, once for its context and k times for the noise. ``centres``
+    [V'] and ``words`` [V]: expected counts after subsampling.
     """
     step = min(WORKERS * plan.block, float(words.sum()))  # words of a step
-    pairs = step / words.sum() * (plan.window + 1)  # of one occurrence, in one step, inside a long sentence
+    pairs = step / words.sum() * (plan.window + 1)  # of one occurrence
     drawn = torch.diff(noise, prepend=noise.new_zeros(1)) * words.sum()
-    n_v, n_u = pairs * (1 + plan.negatives) * centres, pairs * (words + plan.negatives * drawn)
-    return tuple((STRIDE / (rate * n)).clamp(max=1).unsqueeze(1) for n in (n_v, n_u))
+    return pairs * (1 + plan.negatives) * centres, pairs * (words + plan.negatives * drawn)
 
 
-def train_epoch(epoch: Epoch, blocks: Sequence[Block], pace: tuple[Tensor, Tensor], rate, report) -> float:
+def train_epoch(epoch: Epoch, blocks: Sequence[Block], v: Table, u: Table, rate, report) -> float:
     """Gradient descent over one epoch; returns the mean loss per pair, taken from about a hundred steps.
 
-    ``pace``: the factors of :func:`paces`, in the tables' dtype. ``rate(done)`` is the learning rate after
-    the share ``done`` of the epoch; ``report(done)`` is told now and then.
+    ``blocks`` read the values of ``v`` and ``u``. ``rate(done)`` is the learning rate after the share
+    ``done`` of the epoch; ``report(done)`` is told now and then.
     """
-    plan, (v, u), (pace_v, pace_u) = blocks[0].plan, (blocks[0].v, blocks[0].u), pace
+    plan = blocks[0].plan
     words, centres, masks, negatives = (t.unbind() for t in (epoch.words, epoch.centres, epoch.masks, epoch.negatives))
     # [M, N/G, G, 1]: what one of a group's S negatives weighs for each centre
-    weights = epoch.pairs.to(v.dtype) * (plan.negatives / plan.shared)
+    weights = epoch.pairs.to(v.values.dtype) * (plan.negatives / plan.shared)
     weights = weights.view(len(words), -1, plan.group, 1).unbind()
+    to_v, to_u, to_n = v.target[epoch.centres], u.target[epoch.words], u.target[epoch.negatives]
     losses, sampled = [], range(0, len(words), WORKERS * max(1, len(words) // (WORKERS * 100)))
 
     def gradients(worker: int, first: int) -> None:
         i, block, done = first + worker, blocks[worker], first / len(words)
         block.gradients(words[i], centres[i], masks[i], weights[i], negatives[i], -rate(done))
-        block.grad_v.mul_(pace_v.index_select(0, centres[i]))
-        block.grad_u.mul_(pace_u.index_select(0, words[i]))
-        block.grad_n.mul_(pace_u.index_select(0, negatives[i]))
         if worker == 0 and first in sampled:
             losses.append(block.loss(weights[i]))
             report(done)
 
     def update(worker: int, first: int) -> None:
-        for i, block in enumerate(blocks, first):
-            if worker == 0:
-                v.index_add_(0, centres[i], block.grad_v)
-            else:
-                u.index_add_(0, words[i], block.grad_u)
-                u.index_add_(0, negatives[i], block.grad_n)
+        both = slice(first, first + WORKERS)
+        if worker == 0:
+            v.descend(to_v[both], [b.grad_v for b in blocks])
+        else:
+            u.descend([*to_u[both], *to_n[both]], [b.grad_u for b in blocks] + [b.grad_n for b in blocks])
 
     def calls(worker: int) -> Iterator[Callable[[], None]]:
         for first in range(0, len(words), WORKERS):
             yield partial(gradients, worker, first)
             yield partial(update, worker, first)
 
-    (side_by_side if v.device.type == "cpu" else in_turn)(calls(0), calls(1))
+    (side_by_side if v.rows.device.type == "cpu" else in_turn)(calls(0), calls(1))
     return float(torch.stack(losses).sum() / epoch.pairs[sampled.start : sampled.stop : sampled.step].sum())

@@ -157,36 +157,40 @@ def test_frequent_words_are_dropped_before_windows_are_drawn(noise, generator):
     assert float(epoch.pairs.sum()) / len(words) == pytest.approx(W + 1, abs=0.1)  # gaps are closed
 
 
-def test_a_step_changes_both_tables_at_once(stream, noise, generator):
+def test_a_step_changes_both_tables_at_once_and_frequent_rows_less(stream, noise, generator):
     epoch, (v, u), pairs = draw(stream, noise, 5), tables(generator), drawn_pairs(stream, 5)
     negatives, weight = epoch.negatives.view(-1, PLAN.shared), K / PLAN.shared
-    pace = [torch.rand(V, 1, generator=generator, dtype=torch.float64) for _ in (v, u)]
+    expected = 100 * torch.rand(2, V, generator=generator, dtype=torch.float64)  # STRIDE / rate is 10
+    pace = (10 / expected[:, :, None]).clamp(max=1)
+    assert 0 < (pace < 1).sum() < 2 * V
     assert len(epoch.words) % 2 == 0
     expected_v, expected_u = v.clone(), u.clone()
     for first in range(0, len(epoch.words), 2):  # a step is two blocks
         inside = pairs[:, 0] // (2 * PLAN.block) == first // 2
         grad_v, grad_u = plain_sum(expected_v, expected_u, pairs[inside], negatives, weight)
         expected_v, expected_u = expected_v - 0.1 * pace[0] * grad_v, expected_u - 0.1 * pace[1] * grad_u
-    before = v.clone(), u.clone()
-    blocks = [tiles.Block(v, u, PLAN) for _ in range(2)]
-    loss = tiles.train_epoch(epoch, blocks, pace, lambda done: 0.1, lambda done: None)
-    assert far((v, u), (expected_v, expected_u)) < 1e-10
-    assert far((v, u), before) > 0.1
+    before, (v, u) = (v, u), (tiles.Table(t, n, 0.1) for t, n in zip((v, u), expected))
+    blocks = [tiles.Block(v.values, u.values, PLAN) for _ in range(2)]
+    loss = tiles.train_epoch(epoch, blocks, v, u, lambda done: 0.1, lambda done: None)
+    assert far((v.values, u.values), (expected_v, expected_u)) < 1e-10
+    assert far((v.values, u.values), before) > 0.1
     block = pairs[pairs[:, 0] < PLAN.block]  # the loss is taken from the first block
     own = negatives[block[:, 0] // PLAN.group]
     assert loss == pytest.approx(float(emb.negative_sampling_loss(*before, block[:, 1], block[:, 2], own, weight)))
 
 
-def test_rows_of_frequent_words_take_shorter_steps(noise):
-    """n · rate · pace is at most STRIDE, and pace is 1 where n · rate is below it."""
-    plan, counts = tiles.Plan(5, 5), torch.tensor([90000.0, 9000.0, 1000.0])
-    q = torch.tensor([0.5, 0.3, 0.2])
-    pace_v, pace_u = tiles.paces(counts, counts, q.cumsum(0), plan, 0.01)
-    pairs = 2 * plan.block * 6  # of a step
-    n_v, n_u = pairs * 6 * counts / 1e5, pairs * (counts / 1e5 + 5 * q)
-    for pace, n in ((pace_v, n_v), (pace_u, n_u)):
-        assert torch.allclose(pace[:, 0], (1 / (0.01 * n)).clamp(max=1))
-    assert tiles.paces(counts, counts, q.cumsum(0), plan, 1e-6)[0].tolist() == [[1], [1], [1]]
+def test_expected_pairs_are_those_of_a_step(generator):
+    """Counted in one epoch of one long sentence; its last step is padded, hence the average over whole steps."""
+    plan, q = tiles.Plan(5, 4), torch.tensor([0.5, 0.3, 0.2], dtype=torch.float64)
+    text = torch.multinomial(torch.tensor([0.7, 0.2, 0.1]), 100 * 2 * plan.block, True, generator=generator)
+    counts, steps = torch.bincount(text).double(), 100
+    n_v, n_u = tiles.expected_pairs(counts, counts, q.cumsum(0), plan)
+    epoch = tiles.draw_epoch(text, text, torch.ones(4), q.cumsum(0), plan, generator)
+    seen = torch.bincount(epoch.centres.flatten(), epoch.pairs.flatten().double()) / steps
+    drawn = torch.bincount(epoch.negatives.flatten()).double() / epoch.negatives.numel() * seen.sum()
+    assert torch.allclose(n_v, (1 + 4) * seen, rtol=0.02)
+    assert torch.allclose(n_u, seen + 4 * drawn, rtol=0.02)
+    assert not torch.allclose(n_u, seen + drawn, rtol=0.1)
 
 
 # ------------------------------------------------------------------------------------------ plain forms

@@ -186,7 +186,10 @@ def same(a, b):
 
 def test_the_seed_alone_decides(stream, vocabulary):
     entries = glove.cooccurrences(stream, vocabulary)
-    train = lambda seed: glove.train_glove(entries, vocabulary, CONFIG, torch.Generator().manual_seed(seed))  # noqa: E731
+
+    def train(seed):
+        return glove.train_glove(entries, vocabulary, CONFIG, torch.Generator().manual_seed(seed))
+
     first, threads = train(1), torch.get_num_threads()
     try:
         for n in (1, 2, 3):
@@ -218,7 +221,8 @@ def test_training_warns_of_nothing():
         else:
             glove.train_glove(entries, vocabulary, glove.GloveConfig(), torch.Generator())
     """
-    run = lambda what: subprocess.run([sys.executable, "-W", "error", "-c", code, what], capture_output=True)  # noqa: E731
+    command = [sys.executable, "-W", "error", "-c", code]
+    run = lambda what: subprocess.run([*command, what], capture_output=True)  # noqa: E731
     assert run("train").returncode == 0
     assert b"beta" in run("slices").stderr, "torch no longer warns: the filter in train_glove can go"
 

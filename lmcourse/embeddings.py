@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from lmcourse import tiles
+from lmcourse import descent, tiles
 from lmcourse.data import Vocabulary
 from lmcourse.skipgram import (
     expected_negative_sampling_loss,
@@ -139,7 +139,7 @@ def train_negative_sampling(
     that side only. Where ``stream`` has a boundary it is ignored. v gets max(V, largest id + 1) rows.
     Subsampling goes by the ids of ``stream``.
 
-    The rows of very frequent words take shorter steps (:class:`lmcourse.tiles.Table`). On the CPU the result
+    The rows of very frequent words take shorter steps (:class:`lmcourse.descent.Table`). On the CPU the result
     depends on the seed alone; on CUDA sums are taken in a changing order. A loss is NaN where subsampling
     left no pair.
     ``progress``: True draws a line on stderr; a function is called with the share done.
@@ -149,24 +149,23 @@ def train_negative_sampling(
     device, boundary = stream.device, vocabulary.boundary
     words, centres = stream[stream != boundary], centre_stream[stream != boundary]
     counts = torch.bincount(words, minlength=boundary).cpu()
-    keep = torch.cat([keep_probability(counts, config.subsample), torch.ones(1)]).to(device)
+    keep = keep_probability(counts, config.subsample).to(device)
     noise = noise_distribution(counts, config.noise_power).cumsum(0).to(device)
     kept = [torch.bincount(ids, keep[words], boundary) for ids in (centres, words)]  # expected counts
     values = [t.to(device) for t in initial_tables(len(kept[0]), boundary, config.width, generator)]
-    plan = tiles.Plan(config.window, config.negatives)
-    expected = tiles.expected_pairs(*kept, noise, plan)
-    v, u = (tiles.Table(t, n, config.learning_rate) for t, n in zip(values, expected))
+    plan = tiles.Plan.for_text(float(kept[1].sum()), config.window, config.negatives)
+    expected = descent.expected_pairs(*kept, noise, plan)
+    v, u = (descent.Table(t, n, config.learning_rate) for t, n in zip(values, expected))
     blocks = [tiles.Block(v.values, u.values, plan) for _ in range(tiles.WORKERS)]
-    report, losses = _reporter(progress), []
+    text, report, losses = tiles.Text.from_stream(stream, centre_stream, keep), _reporter(progress), []
     for e in range(config.epochs):
-        epoch = tiles.draw_epoch(stream, centre_stream, keep, noise, plan, generator)
+        epoch = tiles.draw_epoch(text, noise, plan, generator)
         rate = lambda done, e=e: config.learning_rate * max(1e-4, 1 - (e + done) / config.epochs)  # noqa: E731
         tell = lambda done, e=e: report((e + done) / config.epochs)  # noqa: E731
-        losses.append(tiles.train_epoch(epoch, blocks, v, u, rate, tell))
+        losses.append(descent.train_epoch(epoch, blocks, v, u, rate, tell))
     report(1.0)
-    v, u = v.values.clone(), u.values.clone()  # without the spare rows
-    _check_finite(v, u, config)
-    return SkipGram(v, u, tuple(losses))
+    _check_finite(v.values, u.values, config)
+    return SkipGram(v.values.clone(), u.values.clone(), tuple(losses))  # without the spare rows
 
 
 def train_softmax(

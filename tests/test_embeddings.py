@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 from lmcourse import embeddings as emb
-from lmcourse import skipgram, threads, tiles
+from lmcourse import descent, skipgram, tiles
 from lmcourse.data import Vocabulary
 
 V, W, K, D = 30, 3, 5, 7  # words, window, negatives' weight, width
@@ -39,7 +39,7 @@ def vocabulary():
 def drawn_pairs(stream, seed, centre_stream=None):
     """[P, 3] (centre's place among the words, centre, context), by loops, from the generator's own draws."""
     generator = torch.Generator().manual_seed(seed)
-    torch.rand(len(stream), generator=generator)  # subsampling's draws, without effect where all is kept
+    torch.rand(int((stream != V).sum()), generator=generator)  # subsampling's draws, without effect where all is kept
     windows = torch.randint(1, W + 1, (int((stream != V).sum()),), generator=generator).tolist()
     ids, centres = stream.tolist(), (stream if centre_stream is None else centre_stream).tolist()
     pairs, place = [], 0
@@ -57,7 +57,8 @@ def drawn_pairs(stream, seed, centre_stream=None):
 
 def draw(stream, noise, seed, centre_stream=None):
     centre_stream = stream if centre_stream is None else centre_stream
-    return tiles.draw_epoch(stream, centre_stream, torch.ones(V + 1), noise, PLAN, torch.Generator().manual_seed(seed))
+    text = tiles.Text.from_stream(stream, centre_stream, torch.ones(V))
+    return tiles.draw_epoch(text, noise, PLAN, torch.Generator().manual_seed(seed))
 
 
 def tables(generator, centres=V):
@@ -78,7 +79,7 @@ def block_sum(v, u, epoch, scale=1.0):
     for i in range(len(epoch.words)):
         block.gradients(epoch.words[i], epoch.centres[i], epoch.masks[i], weights[i], epoch.negatives[i], scale)
         grad_v.index_add_(0, epoch.centres[i], block.grad_v)
-        grad_u.index_add_(0, epoch.words[i], block.grad_u).index_add_(0, epoch.negatives[i], block.grad_n)
+        grad_u.index_add_(0, epoch.tiles[i].flatten(), block.grad_u).index_add_(0, epoch.negatives[i], block.grad_n)
     return grad_v, grad_u
 
 
@@ -141,7 +142,7 @@ def test_windows_are_uniform(generator):
 def test_negatives_follow_the_noise_and_keep_true_contexts(stream, generator):
     probability = torch.tensor([0.7, 0.2, 0.1, 0.0], dtype=torch.float64)
     plan, text = tiles.Plan(W, K), torch.zeros(200000, dtype=torch.int64)
-    epoch = tiles.draw_epoch(text, text, torch.ones(5), probability.cumsum(0), plan, generator)
+    epoch = tiles.draw_epoch(tiles.Text.from_stream(text, text, torch.ones(4)), probability.cumsum(0), plan, generator)
     share = torch.bincount(epoch.negatives.flatten(), minlength=4) / epoch.negatives.numel()
     assert torch.allclose(share.double(), probability, atol=5 * math.sqrt(0.25 / epoch.negatives.numel()))
     assert (epoch.negatives == 0).any()  # word 0 is the only true context there is, and it is drawn all the same
@@ -149,8 +150,8 @@ def test_negatives_follow_the_noise_and_keep_true_contexts(stream, generator):
 
 def test_frequent_words_are_dropped_before_windows_are_drawn(noise, generator):
     text = torch.arange(20000) % 2  # 0 1 0 1 …
-    keep = torch.cat([torch.tensor([0.25, 1.0]), torch.ones(V - 1)])
-    epoch = tiles.draw_epoch(text, text, keep, noise, PLAN, generator)
+    keep = torch.cat([torch.tensor([0.25, 1.0]), torch.ones(V - 2)])
+    epoch = tiles.draw_epoch(tiles.Text.from_stream(text, text, keep), noise, PLAN, generator)
     words = epoch.centres.flatten()[epoch.pairs.flatten() > 0]
     assert abs(int((words == 0).sum()) - 2500) < 5 * math.sqrt(10000 * 0.25 * 0.75)
     assert int((words == 1).sum()) == 10000
@@ -169,9 +170,9 @@ def test_a_step_changes_both_tables_at_once_and_frequent_rows_less(stream, noise
         inside = pairs[:, 0] // (2 * PLAN.block) == first // 2
         grad_v, grad_u = plain_sum(expected_v, expected_u, pairs[inside], negatives, weight)
         expected_v, expected_u = expected_v - 0.1 * pace[0] * grad_v, expected_u - 0.1 * pace[1] * grad_u
-    before, (v, u) = (v, u), (tiles.Table(t, n, 0.1) for t, n in zip((v, u), expected))
+    before, (v, u) = (v, u), (descent.Table(t, n, 0.1) for t, n in zip((v, u), expected))
     blocks = [tiles.Block(v.values, u.values, PLAN) for _ in range(2)]
-    loss = tiles.train_epoch(epoch, blocks, v, u, lambda done: 0.1, lambda done: None)
+    loss = descent.train_epoch(epoch, blocks, v, u, lambda done: 0.1, lambda done: None)
     assert far((v.values, u.values), (expected_v, expected_u)) < 1e-10
     assert far((v.values, u.values), before) > 0.1
     block = pairs[pairs[:, 0] < PLAN.block]  # the loss is taken from the first block
@@ -184,8 +185,8 @@ def test_expected_pairs_are_those_of_a_step(generator):
     plan, q = tiles.Plan(5, 4), torch.tensor([0.5, 0.3, 0.2], dtype=torch.float64)
     text = torch.multinomial(torch.tensor([0.7, 0.2, 0.1]), 100 * 2 * plan.block, True, generator=generator)
     counts, steps = torch.bincount(text).double(), 100
-    n_v, n_u = tiles.expected_pairs(counts, counts, q.cumsum(0), plan)
-    epoch = tiles.draw_epoch(text, text, torch.ones(4), q.cumsum(0), plan, generator)
+    n_v, n_u = descent.expected_pairs(counts, counts, q.cumsum(0), plan)
+    epoch = tiles.draw_epoch(tiles.Text.from_stream(text, text, torch.ones(3)), q.cumsum(0), plan, generator)
     seen = torch.bincount(epoch.centres.flatten(), epoch.pairs.flatten().double()) / steps
     drawn = torch.bincount(epoch.negatives.flatten()).double() / epoch.negatives.numel() * seen.sum()
     assert torch.allclose(n_v, (1 + 4) * seen, rtol=0.02)
@@ -398,7 +399,7 @@ def test_an_error_in_one_thread_stops_both(failing):
 
     before = torch.get_num_threads()
     with pytest.raises(ZeroDivisionError):
-        threads.side_by_side(calls(0), calls(1))
+        descent.side_by_side(calls(0), calls(1))
     assert torch.get_num_threads() == before
 
 

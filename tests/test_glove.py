@@ -137,7 +137,7 @@ def test_a_slice_has_the_plain_gradient_of_its_entries(problem, slices):
     one = torch.ones(V, 1).double()
     left, right = torch.cat([w, b[:, None], one], 1).float(), torch.cat([w_tilde, one, b_tilde[:, None]], 1).float()
     rows, columns, values = entries
-    made = glove._slices(*entries, V, glove.GloveConfig(slices=slices))
+    made = glove._slices(*entries, V, glove.GloveConfig(slices=slices, x_max=100.0))
     assert sum(len(s.order) for s in made) == len(values)
     numbers = sorted(set(((rows + columns) % slices).tolist()))
     for part, number in zip(made, numbers, strict=True):
@@ -172,7 +172,7 @@ def test_training_finds_a_planted_fit(planted, vocabulary, generator):
 
 
 def test_losses_are_means_over_entries(planted, vocabulary, generator):
-    config = glove.GloveConfig(width=D, epochs=1, slices=1)  # one step: the loss is that of the start
+    config = glove.GloveConfig(width=D, epochs=1, slices=1, x_max=100.0)  # one step: the loss is that of the start
     model = glove.train_glove(planted, vocabulary, config, torch.Generator().manual_seed(5))
     start = table(*glove._initial_tables(V, D, torch.Generator().manual_seed(5), "cpu"))
     plain = glove.glove_loss(*(t.double() for t in start), *planted)

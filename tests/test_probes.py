@@ -38,6 +38,30 @@ def test_similarity_without_a_known_pair():
         probes.similarity(vectors_of(a=[1, 0], b=[0, 1]), [("x", "y", 1.0)])
 
 
+def test_similarity_without_an_order(generator):
+    """Cosines that differ by rounding alone are tied: 0.1, 0.3 and 0.2, 0.6 point the same way."""
+    wv = vectors_of(a=[0.1, 0.3], b=[0.2, 0.6], c=[0.7, 2.1], d=[0.3, -0.1])
+    wv = WordVectors(wv.vocabulary, wv.vectors.double().round(decimals=6))
+    with pytest.raises(ValueError, match="no order"):
+        probes.similarity(wv, [("a", "b", 1.0), ("a", "c", 2.0), ("b", "c", 3.0)])
+    with pytest.raises(ValueError, match="no order"):
+        probes.similarity(wv, [("a", "b", 1.0), ("a", "d", 1.0)])
+    assert probes.similarity(wv, [("a", "b", 1.0), ("b", "c", 2.0), ("a", "d", 0.0)]).spearman == pytest.approx(
+        math.sqrt(3) / 2  # ranks 2.5, 2.5, 1 against 2, 3, 1
+    )
+
+
+def test_a_table_with_nan_is_refused():
+    wv = vectors_of(a=[1, 0], b=[float("nan"), 1], c=[0, 1], d=[1, 1])
+    for measure in (
+        lambda: probes.similarity(wv, [("a", "c", 1.0), ("c", "d", 2.0)]),
+        lambda: probes.neighbours(wv, "a", 1),
+        lambda: probes.analogy(wv, {"s": [("a", "b", "c", "d")]}),
+    ):
+        with pytest.raises(ValueError, match="wv: some entries are NaN"):
+            measure()
+
+
 def test_neighbours():
     wv = vectors_of(a=[1, 0], b=[10, 1], c=[0, 1], d=[-1, 0], zero=[0, 0])
     found = probes.neighbours(wv, "a", 4)
@@ -45,7 +69,7 @@ def test_neighbours():
     assert found[0][1] == pytest.approx(10 / math.sqrt(101)) and found[-1] == ("d", -1.0)
     with pytest.raises(ValueError, match="not among"):
         probes.neighbours(wv, "q", 1)
-    for k in (0, 5):
+    for k in (0, 5, 1.5):
         with pytest.raises(ValueError, match="k: got"):
             probes.neighbours(wv, "a", k)
 
@@ -69,6 +93,22 @@ def test_analogy_with_the_query_kept_returns_the_query():
     questions = {"royal": [("man", "king", "woman", "queen")]}
     assert probes.analogy(wv, questions).correct == 1
     assert probes.analogy(wv, questions, keep_query=True).correct == 0
+
+
+def test_analogy_among_the_first_k():
+    """b − a + c = (0, 0, 1): e is nearest, d second; a, b and c, left out, take no place among the k."""
+    wv = vectors_of(a=[1, 0, 0], b=[1, 0, 0], c=[0, 0, 1], d=[0, 1, 2], e=[0, 1, 9], f=[0, 5, 1])
+    questions = {"s": [("a", "b", "c", "d")]}
+    assert [probes.analogy(wv, questions, k=k).correct for k in (1, 2)] == [0, 1]
+    assert [probes.analogy(wv, questions, k=k, keep_query=True).correct for k in (1, 2, 3)] == [0, 0, 1]
+    with pytest.raises(ValueError, match="k: got 0"):
+        probes.analogy(wv, questions, k=0)
+
+
+def test_analogy_of_equal_vectors_answers_nothing():
+    """Were ties given to the first word, the question whose answer stands first would count as known."""
+    wv = vectors_of(d=[1, 1], a=[1, 1], b=[1, 1], c=[1, 1], e=[1, 1])
+    assert probes.analogy(wv, {"s": [("a", "b", "c", "d")]}).correct == 0
 
 
 def test_analogy_direction_matters():
@@ -120,6 +160,16 @@ def test_identical_vectors_score_exactly_chance(generator, scale, dtype):
     assert score.within == score.between == 0
 
 
+def test_rounding_is_no_difference(generator):
+    """Vectors that differ by float32's rounding are tied; a difference a hundred times as large is seen."""
+    items = items_of()
+    static = torch.rand(64, generator=generator).expand(len(items), -1)
+    noise = 2 * torch.rand(len(items), 64, generator=generator) - 1
+    assert probes.two_sense(static * (1 + 1e-7 * noise), items, generator).accuracy == 0.5
+    sense = torch.tensor([float(i.synset[-1]) for i in items])[:, None]
+    assert probes.two_sense(static * (1 + 1e-4 * sense), items, generator).accuracy == 1
+
+
 def test_separate_clusters_score_one(generator):
     items = items_of()
     sense = torch.tensor([float(i.synset[-1]) for i in items])[:, None]
@@ -149,6 +199,14 @@ def test_credit_by_hand():
     assert crossed.accuracy == 0.25
 
 
+def test_cosines_by_hand():
+    """East and north against west and south: 0 within; −1, 0, 0, −1 between. No vector is paired with itself."""
+    items = [ProbeSentence("w", "same", "n", s, "left", 0, "…") for s in "aabb"]
+    compass = torch.tensor([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [0.0, -1.0]]) + 7
+    score = probes.two_sense(compass, items, torch.Generator())
+    assert score.within == pytest.approx(0, abs=1e-12) and score.between == pytest.approx(-0.5)
+
+
 def test_groups_average_their_own_sentences(generator):
     items = items_of()
     sense = torch.tensor([float(i.synset[-1]) for i in items])
@@ -156,6 +214,10 @@ def test_groups_average_their_own_sentences(generator):
     vectors[:, 0] += torch.tensor([100.0 if i.group == "same" else 0.0 for i in items]) * sense
     score = probes.two_sense(vectors, items, generator)
     assert score.groups["same"] == 1 > score.groups["different"]
+    assert score.groups["same, left"] == score.groups["same, right"] == score.groups["same, both"] == 1
+    shares = {"left": 0.4, "right": 0.4, "both": 0.2}
+    different = sum(share * score.groups[f"different, {cue}"] for cue, share in shares.items())
+    assert different == pytest.approx(score.groups["different"])
     assert score.accuracy == pytest.approx((score.groups["same"] + score.groups["different"]) / 2)
     assert {w: s for w, s in score.words.items() if int(w[-1]) % 2} == {"word1": 1.0, "word3": 1.0}
 
@@ -165,6 +227,13 @@ def test_the_interval_is_seeded_and_holds_the_mean():
     one, two, other = (probes.two_sense(vectors, items, torch.Generator().manual_seed(s)) for s in (1, 1, 2))
     assert (one.low, one.high) == (two.low, two.high) != (other.low, other.high)
     assert one.low < one.accuracy < one.high
+
+
+def test_the_interval_by_hand(generator):
+    """20 words won and 20 drawn: the mean of 40 draws is binomial; its 2.5 % point is 14/40, its 5 % point 15/40."""
+    won, lost = ({f"w{i}": float(i < n) for i in range(40)} for n in (20, 0))
+    a, b = (probes.ProbeScore(0, 0, 0, 0, 0, {}, words) for words in (won, lost))
+    assert probes.compare(a, b, generator, samples=20_000) == pytest.approx((0.5, 0.35, 0.65))
 
 
 def test_comparison_is_paired(generator):
@@ -182,9 +251,10 @@ def test_comparison_is_paired(generator):
 @pytest.mark.parametrize(
     "vectors, message",
     [
-        (torch.zeros(79, 3), r"got shape \(79, 3\), expected \[80, D\]"),
+        (torch.zeros(79, 3), r"got shape \(79, 3\), expected a tensor \[80, D\]"),
         (torch.zeros(80), "expected"),
         (torch.full((80, 3), float("nan")), "NaN"),
+        ([[0.0]] * 80, "expected a tensor"),
     ],
 )
 def test_bad_vectors(vectors, message, generator):
@@ -195,6 +265,10 @@ def test_bad_vectors(vectors, message, generator):
 def test_unbalanced_senses_are_refused(generator):
     with pytest.raises(ValueError, match="equally many"):
         probes.two_sense(torch.zeros(19, 2), items_of(words=1)[:19], generator)
+    with pytest.raises(ValueError, match="two or more of each"):
+        probes.two_sense(torch.zeros(2, 2), items_of(words=1, each=1), generator)
+    with pytest.raises(ValueError, match="samples: got 0"):
+        probes.two_sense(torch.zeros(20, 2), items_of(words=1), generator, samples=0)
 
 
 # ----------------------------------------------------------------------------------- the sentences
@@ -259,3 +333,17 @@ def test_place_and_length_do_not_give_the_sense_away(items):
     length = torch.nn.functional.one_hot(torch.tensor([len(data.words(i.sentence)) for i in items])).float()
     assert probes.two_sense(place, items, generator).accuracy == pytest.approx(0.397, abs=5e-4)
     assert probes.two_sense(length, items, generator).accuracy == pytest.approx(0.482, abs=5e-4)
+
+
+def test_words_before_the_marked_one_seen_by_sight(items):
+    """What a causal model starts from where the cue is on the right: not one half but less.
+
+    A vector that tells the words before apart, and no more, is equal for twins of the two senses.
+    """
+    before = [(i.word, *data.words(i.sentence)[: i.position]) for i in items]
+    twins = [any(a == b and i.synset != j.synset for b, j in zip(before, items)) for a, i in zip(before, items)]
+    assert Counter(i.cue for i, twin in zip(items, twins) if twin) == {"right": 102}
+    ids = {words: k for k, words in enumerate(dict.fromkeys(before))}
+    vectors = torch.nn.functional.one_hot(torch.tensor([ids[words] for words in before])).float()
+    groups = probes.two_sense(vectors, items, torch.Generator().manual_seed(0)).groups
+    assert groups["right"] == pytest.approx(0.226, abs=5e-4) and groups["left"] == pytest.approx(0.490, abs=5e-4)

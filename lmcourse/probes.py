@@ -187,7 +187,8 @@ def two_sense(
     by_word = {word: float(credit[ids].mean()) for word, ids in rows.items()}
     low, high = _interval(torch.tensor(list(by_word.values())).double(), generator, samples)
     within, between = torch.stack(cosines).mean(0).tolist()
-    return ProbeScore(sum(by_word.values()) / len(by_word), low, high, within, between, _by_kind(credit, items), by_word)
+    accuracy = sum(by_word.values()) / len(by_word)
+    return ProbeScore(accuracy, low, high, within, between, _by_kind(credit, items), by_word)
 
 
 def compare(

@@ -75,7 +75,7 @@ class SkipGramConfig:
     noise_power: float = 0.75  # noise ∝ count^power: the paper's choice, found by trial
     subsample: float = 1e-3  # the C code's default t; 0 keeps every word (the mixture identity needs that)
     epochs: int = 3
-    learning_rate: float = 0.05  # falls linearly to a ten-thousandth of itself
+    learning_rate: float = 0.05  # falls linearly to a ten-thousandth; on the course's text 0.1 no longer learns
 
     def __post_init__(self):
         for name in ("width", "window", "epochs"):

@@ -62,6 +62,23 @@ def _sum_equal(keys: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.nda
     return keys[starts], np.add.reduceat(values, starts) if len(starts) else values
 
 
+def stable_argsort(ids: Tensor, V: int) -> Tensor:
+    """The order of ids below V, equal ones as they came; [N] int64.
+
+    numpy sorts short integers by radix, several times faster than it or torch sorts long ones.
+    """
+    if ids.device.type != "cpu":
+        return torch.argsort(ids, stable=True)
+    return torch.from_numpy(np.argsort(ids.numpy().astype(np.uint16 if V <= 1 << 16 else np.int64), kind="stable"))
+
+
+def compressed(rows: Tensor, columns: Tensor, V: int) -> tuple[Tensor, Tensor]:
+    """Sorted rows as the places where each begins [V + 1], and the columns [N]: the CSR layout, in int32."""
+    begins = torch.zeros(V + 1, dtype=torch.int64, device=rows.device)
+    begins[1:] = torch.bincount(rows, minlength=V).cumsum(0)
+    return begins.int(), columns.int()
+
+
 def _check_stream(stream: Tensor, vocabulary: Vocabulary, window: int) -> None:
     if not isinstance(stream, Tensor) or stream.dtype != torch.int64 or stream.ndim != 1:
         came = f"{stream.dtype} {list(stream.shape)}" if isinstance(stream, Tensor) else type(stream).__name__

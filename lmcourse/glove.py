@@ -5,15 +5,16 @@ zero, ``rows`` and ``columns`` [N] ids and ``values`` [N]: see :mod:`lmcourse.co
 """
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from lmcourse.cooccurrence import cooccurrences
+from lmcourse.cooccurrence import compressed, cooccurrences, stable_argsort
 from lmcourse.data import Vocabulary
+from lmcourse.descent import side_by_side
 from lmcourse.embeddings import WordVectors, _reporter
 
 __all__ = ["Glove", "GloveConfig", "cooccurrences", "glove_gradients", "glove_loss", "glove_weight", "train_glove"]
@@ -87,7 +88,7 @@ class GloveConfig:
     x_max: float = 10.0  # the paper's 100 suits billions of words; in a few million, few pairs come near it
     power: float = 0.75  # the paper's
     learning_rate: float = 0.2  # AdaGrad's
-    slices: int = 32  # steps an epoch
+    slices: int = 64  # of the entries; a step takes two, one a thread
 
     def __post_init__(self):
         for name in ("width", "epochs", "slices"):
@@ -122,8 +123,8 @@ class _Slice:
     """
 
     def __init__(self, rows: Tensor, columns: Tensor, values: Tensor, V: int, config: GloveConfig):
-        order = _stable_argsort(columns, V)
-        self.by_row, self.by_column = _compressed(rows, columns, V), _compressed(columns[order], rows[order], V)
+        order = stable_argsort(columns, V)
+        self.by_row, self.by_column = compressed(rows, columns, V), compressed(columns[order], rows[order], V)
         self.order = order.int()
         self.weight = 2 * glove_weight(values, config.x_max, config.power).float()
         self.log_values = self.matrix(self.by_row, torch.log(values).float())
@@ -154,8 +155,8 @@ def train_glove(
 
     ``entries``: (rows, columns, values) of :func:`cooccurrences`. An entry (i, j) belongs to slice
     (i + j) mod ``slices``, so every slice holds its share of each word's entries, frequent and rare. A step
-    is one slice's exact gradient: three products with a sparse matrix. Sums of squares start at 1, as in
-    the C code, so words with little evidence move little.
+    is the exact gradient of two slices, one a thread: three products with a sparse matrix each. Sums of
+    squares start at 1, as in the C code, so words with little evidence move little.
 
     The result depends on the seed alone, whatever the number of threads. ``progress``: True draws a line
     on stderr; a function is called with the share done.
@@ -178,17 +179,33 @@ def train_glove(
 def _descend(slices: list[_Slice], V: int, config: GloveConfig, generator: torch.Generator, report) -> tuple:
     """((left, right) [V, D + 2] after all epochs, J of each epoch)."""
     tables = _initial_tables(V, config.width, generator, slices[0].weight.device)
-    squares, losses = tuple(torch.ones_like(t) for t in tables), []
-    for epoch in range(config.epochs):
-        loss = 0.0
-        for done, i in enumerate(torch.randperm(len(slices), generator=generator).tolist()):
-            *gradients, part = slices[i].gradients(*tables)
-            for table, square, gradient in zip(tables, squares, gradients, strict=True):
-                square.addcmul_(gradient, gradient)
-                table.addcdiv_(gradient, square.sqrt(), value=-config.learning_rate)
-            loss += float(part)
-            report((epoch + (done + 1) / len(slices)) / config.epochs)
-        losses.append(loss)
+    squares, losses, found = tuple(torch.ones_like(t) for t in tables), [0.0] * config.epochs, [(), ()]
+    orders = [torch.randperm(len(slices), generator=generator).tolist() for _ in losses]
+    steps = [(epoch, order[i : i + 2]) for epoch, order in enumerate(orders) for i in range(0, len(order), 2)]
+
+    def measure(worker: int, pair: list[int]) -> None:
+        found[worker] = slices[pair[worker]].gradients(*tables) if worker < len(pair) else ()
+
+    def update(worker: int, epoch: int, done: float) -> None:  # one thread changes left, the other right
+        gradient, *other = (part[worker] for part in found if part)
+        for more in other:
+            gradient += more
+        squares[worker].addcmul_(gradient, gradient)
+        tables[worker].addcdiv_(gradient, squares[worker].sqrt(), value=-config.learning_rate)
+        if worker == 0:
+            losses[epoch] += sum(float(part[2]) for part in found if part)
+            report(done)
+
+    def calls(worker: int) -> Iterator[Callable[[], None]]:
+        for k, (epoch, pair) in enumerate(steps, 1):
+            yield lambda: measure(worker, pair)
+            yield lambda: update(worker, epoch, k / len(steps))
+
+    if tables[0].device.type == "cpu":
+        side_by_side(calls(0), calls(1))
+    else:
+        for call in (call for both in zip(calls(0), calls(1), strict=True) for call in both):
+            call()
     return tables, losses
 
 
@@ -202,26 +219,12 @@ def _initial_tables(V: int, width: int, generator: torch.Generator, device) -> t
 def _slices(rows: Tensor, columns: Tensor, values: Tensor, V: int, config: GloveConfig) -> list[_Slice]:
     """The entries dealt out, by row within each slice; slices without an entry are left out."""
     if not bool((rows[1:] >= rows[:-1]).all()):
-        order = _stable_argsort(rows, V)
+        order = stable_argsort(rows, V)
         rows, columns, values = rows[order], columns[order], values[order]
     number = (rows + columns) % config.slices
     sizes = torch.bincount(number, minlength=config.slices).tolist()
-    parts = torch.split(_stable_argsort(number, config.slices), sizes)
+    parts = torch.split(stable_argsort(number, config.slices), sizes)
     return [_Slice(rows[p], columns[p], values[p], V, config) for p in parts if len(p)]
-
-
-def _stable_argsort(ids: Tensor, V: int) -> Tensor:
-    """numpy sorts short integers by radix, several times faster than it or torch sorts long ones."""
-    if ids.device.type != "cpu":
-        return torch.argsort(ids, stable=True)
-    return torch.from_numpy(np.argsort(ids.numpy().astype(np.uint16 if V <= 1 << 16 else np.int64), kind="stable"))
-
-
-def _compressed(rows: Tensor, columns: Tensor, V: int) -> tuple[Tensor, Tensor]:
-    """Sorted rows as the places where each begins [V + 1], and the columns [N]: the CSR layout, in int32."""
-    begins = torch.zeros(V + 1, dtype=torch.int64, device=rows.device)
-    begins[1:] = torch.bincount(rows, minlength=V).cumsum(0)
-    return begins.int(), columns.int()
 
 
 # -------------------------------------------------------------------------------------- bad input

@@ -1,7 +1,7 @@
 """GloVe: lmcourse beside bicleaner-ai-glove, the same co-occurrences, width and x_max, two cores.
 
-The peer is the maintained fork of glove-python, the fastest GloVe found that pip installs on current Pythons
-(Cython, OpenMP, one entry at a time). It has one table for both sides and one bias a word, and visits each
+The peer is a fork of glove-python (Cython, OpenMP, one entry at a time) that pip installs on Python 3.11 and 3.12;
+glove-python itself no longer builds there. It has one table for both sides and one bias a word, and visits each
 unordered pair once; lmcourse has the paper's two tables and visits each pair in both directions. Both clocks
 start with the co-occurrences in the form that each library takes, and stop with trained vectors. The peer runs
 at its default learning rate for 30 epochs, as in its own example; lmcourse runs its defaults.

@@ -158,8 +158,8 @@ def train_glove(
     is the exact gradient of two slices, one a thread: three products with a sparse matrix each. Sums of
     squares start at 1, as in the C code, so words with little evidence move little.
 
-    The result depends on the seed alone, whatever the number of threads. ``progress``: True draws a line
-    on stderr; a function is called with the share done.
+    On the CPU the seed alone decides, not the number of threads. ``progress``: True draws a line on stderr;
+    a function is called with the share done.
     """
     rows, columns, values = entries
     V = len(vocabulary)
@@ -187,9 +187,7 @@ def _descend(slices: list[_Slice], V: int, config: GloveConfig, generator: torch
         found[worker] = slices[pair[worker]].gradients(*tables) if worker < len(pair) else ()
 
     def update(worker: int, epoch: int, done: float) -> None:  # one thread changes left, the other right
-        gradient, *other = (part[worker] for part in found if part)
-        for more in other:
-            gradient += more
+        gradient = sum(part[worker] for part in found if part)
         squares[worker].addcmul_(gradient, gradient)
         tables[worker].addcdiv_(gradient, squares[worker].sqrt(), value=-config.learning_rate)
         if worker == 0:
@@ -241,8 +239,8 @@ def _check_problem(w, w_tilde, b, b_tilde, rows, columns, values) -> None:
 
 def _check_entries(rows: Tensor, columns: Tensor, values: Tensor, V: int, contexts: int) -> None:
     if not rows.shape == columns.shape == values.shape or values.ndim != 1:
-        shapes = ", ".join(str(list(x.shape)) for x in (rows, columns, values))
-        raise ValueError(f"rows, columns, values: got shapes {shapes}, expected [N] three times: one of each an entry")
+        came = ", ".join(str(list(x.shape)) for x in (rows, columns, values))
+        raise ValueError(f"rows, columns, values: got shapes {came}, expected [N] three times: one of each an entry")
     if not len(values):
         raise ValueError("values: got no entry, so there is nothing to fit; a sentence needs two known words")
     if not bool(((values > 0) & torch.isfinite(values)).all()):

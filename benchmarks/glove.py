@@ -23,7 +23,8 @@ from pathlib import Path
 import scipy.sparse
 import torch
 
-sys.path = [p for p in sys.path if Path(p or ".").resolve() != Path(__file__).resolve().parent]  # this file hides the peer
+# This file has the name of the peer's package and would hide it.
+sys.path = [p for p in sys.path if Path(p or ".").resolve() != Path(__file__).resolve().parent]
 from glove import Corpus as PeerCorpus
 from glove import Glove as PeerGlove
 from lmcourse.data import Vocabulary, documents, sentences, word_similarities

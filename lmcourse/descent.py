@@ -16,22 +16,23 @@ from torch import Tensor
 
 from lmcourse.tiles import WORKERS, Block, Epoch, Plan
 
-STRIDE = 1.0  # learning rate · pairs that a row may take part in, in one step; see Table. At 2 training may collapse
+STRIDE = 4.0  # learning rate · pairs that a row may take part in, in one step; see Table. At 8 training may collapse
 
 
 class Table:
     """The rows of v or u that blocks read and change, [V, D] in ``values``.
 
     A step adds up all its gradients at one point. Where a row takes part in n pairs, that is one stride for
-    n small ones that would each have corrected the last, and too long a stride diverges. So a row's learning
-    rate is at most STRIDE / n. The gradients of the rows that this shortens are summed in spare rows first.
-    ``expected`` [V]: the pairs of each row in one step; ``rate``: the learning rate at the start.
+    n small ones that would each have corrected the last, and too long a stride diverges: not only for words
+    that are frequent everywhere, but for those of one chapter too. So a row's learning rate is at most
+    STRIDE / n, n being counted in each step. ``rate``: the learning rate at the start; ``expected`` [V]: the
+    n of a usual step. Rows that are usually shortened have their gradients summed in spare rows first, which
+    is faster than shortening each.
     """
 
     def __init__(self, values: Tensor, expected: Tensor, rate: float):
-        pace = STRIDE / (rate * expected.to(values.device))
-        self.frequent = (pace < 1).nonzero().flatten()
-        self.pace = pace[self.frequent, None].to(values.dtype)
+        self.most = STRIDE / rate
+        self.frequent = (expected.to(values.device) > self.most).nonzero().flatten()
         self.target = torch.arange(len(values), device=values.device)  # the row that takes a row's gradients
         self.target[self.frequent] = len(values) + torch.arange(len(self.frequent), device=values.device)
         self.rows = F.pad(values, (0, 0, 0, len(self.frequent)))
@@ -39,11 +40,19 @@ class Table:
             self.rows = torch.from_numpy(np.copy(self.rows.numpy()))
         self.values, self.sums = self.rows.split([len(values), len(self.frequent)])
 
-    def descend(self, ids: Sequence[Tensor], strides: Sequence[Tensor]) -> None:
-        """Add the rows of ``strides`` to those that ``ids`` names, already mapped by ``target``."""
+    def descend(self, ids: Sequence[Tensor], strides: Sequence[Tensor], pairs: Sequence[float]) -> None:
+        """Add the rows of ``strides``, shortened, to those that ``ids`` names, already mapped by ``target``.
+
+        ``pairs``: in how many pairs an entry of each of ``ids`` takes part, on average.
+        """
+        V, weights = len(self.values), torch.cat([i.new_full(i.shape, n, dtype=torch.float32) for i, n in zip(ids, pairs)])
+        pace = (self.most / torch.bincount(torch.cat(tuple(ids)), weights, len(self.rows))).clamp_(max=1)
+        pace = pace.to(self.rows.dtype)
         for i, stride in zip(ids, strides):
+            crowded = ((pace[i] < 1) & (i < V)).nonzero().flatten()
+            stride[crowded] *= pace[i[crowded], None]
             self.rows.index_add_(0, i, stride)
-        self.rows.index_add_(0, self.frequent, self.sums * self.pace)
+        self.rows.index_add_(0, self.frequent, self.sums * pace[V:, None])
         self.sums.zero_()
 
 
@@ -59,6 +68,15 @@ def expected_pairs(centres: Tensor, words: Tensor, noise: Tensor, plan: Plan) ->
     return pairs * (1 + plan.negatives) * centres, pairs * (words + plan.negatives * drawn)
 
 
+def entry_pairs(plan: Plan) -> tuple[float, float, float]:
+    """Pairs that one centre, one word of a tile and one negative take part in, were all windows full.
+
+    A pair counts 1 + k times for its centre, once for its context and k times for the noise.
+    """
+    pairs = plan.window + 1  # of one centre
+    return pairs * (1 + plan.negatives), pairs * plan.tile / plan.span, plan.negatives * pairs * plan.group / plan.shared
+
+
 def train_epoch(epoch: Epoch, blocks: Sequence[Block], v: Table, u: Table, rate, report) -> float:
     """Gradient descent over one epoch; returns the mean loss per pair, taken from about twenty steps.
 
@@ -70,6 +88,7 @@ def train_epoch(epoch: Epoch, blocks: Sequence[Block], v: Table, u: Table, rate,
     # [M, N/G, G, 1]: what one of a group's S negatives weighs for each centre
     weights = epoch.pairs.to(v.values.dtype) * (plan.negatives / plan.shared)
     weights = weights.view(len(words), -1, plan.group, 1).unbind()
+    ends = entry_pairs(plan)
     to_v, to_u, to_n = v.target[epoch.centres], u.target[epoch.tiles].flatten(1), u.target[epoch.negatives]
     losses, sampled = [], range(0, len(words), WORKERS * max(1, len(words) // (WORKERS * 20)))
 
@@ -83,9 +102,10 @@ def train_epoch(epoch: Epoch, blocks: Sequence[Block], v: Table, u: Table, rate,
     def update(worker: int, first: int) -> None:
         both = slice(first, first + WORKERS)
         if worker == 0:
-            v.descend(to_v[both], [b.grad_v for b in blocks])
+            v.descend(to_v[both], [b.grad_v for b in blocks], [ends[0]] * WORKERS)
         else:
-            u.descend([*to_u[both], *to_n[both]], [b.grad_u for b in blocks] + [b.grad_n for b in blocks])
+            strides = [b.grad_u for b in blocks] + [b.grad_n for b in blocks]
+            u.descend([*to_u[both], *to_n[both]], strides, [ends[1]] * WORKERS + [ends[2]] * WORKERS)
 
     def calls(worker: int) -> Iterator[Callable[[], None]]:
         for first in range(0, len(words), WORKERS):

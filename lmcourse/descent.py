@@ -16,43 +16,48 @@ from torch import Tensor
 
 from lmcourse.tiles import WORKERS, Block, Epoch, Plan
 
-STRIDE = 4.0  # learning rate · pairs that a row may take part in, in one step; see Table. At 8 training may collapse
+STRIDE = 1.0  # learning rate · pairs that a row may take part in, in one step; see Table. At 2 training may collapse
+BURST = 4.0  # pairs of a row in one step, over those of a usual step, from which it is shortened further
 
 
 class Table:
     """The rows of v or u that blocks read and change, [V, D] in ``values``.
 
     A step adds up all its gradients at one point. Where a row takes part in n pairs, that is one stride for
-    n small ones that would each have corrected the last, and too long a stride diverges: not only for words
-    that are frequent everywhere, but for those of one chapter too. So a row's learning rate is at most
-    STRIDE / n, n being counted in each step. ``rate``: the learning rate at the start; ``expected`` [V]: the
-    n of a usual step. Rows that are usually shortened have their gradients summed in spare rows first, which
-    is faster than shortening each.
+    n small ones that would each have corrected the last, and too long a stride diverges. So the learning rate of
+    a row with n pairs in a usual step is at most STRIDE / n. The gradients of the rows that this shortens are
+    summed in spare rows first. A word of one chapter may fill a step although it is rare in the text: where a row
+    has more than BURST times the pairs that need no shortening, that one step is shortened in proportion.
+
+    ``expected`` [V]: the pairs of each row in a usual step; ``rate``: the learning rate at the start.
     """
 
     def __init__(self, values: Tensor, expected: Tensor, rate: float):
-        self.most = STRIDE / rate
-        self.frequent = (expected.to(values.device) > self.most).nonzero().flatten()
+        most, expected = STRIDE / rate, expected.to(values)
+        self.frequent = (expected > most).nonzero().flatten()
+        self.pace = most / expected[self.frequent]
         self.target = torch.arange(len(values), device=values.device)  # the row that takes a row's gradients
         self.target[self.frequent] = len(values) + torch.arange(len(self.frequent), device=values.device)
         self.rows = F.pad(values, (0, 0, 0, len(self.frequent)))
         if values.device.type == "cpu":  # numpy asks for large memory pages, torch does not: half the gathering time
             self.rows = torch.from_numpy(np.copy(self.rows.numpy()))
         self.values, self.sums = self.rows.split([len(values), len(self.frequent)])
+        usual = expected.clamp(min=most)
+        self.crowd = BURST * torch.cat([usual, usual[self.frequent]])  # [V + spare] pairs that make a burst
 
-    def descend(self, ids: Sequence[Tensor], strides: Sequence[Tensor], pairs: Sequence[float]) -> None:
+    def descend(self, ids: Sequence[Tensor], strides: Sequence[Tensor], pairs: float) -> None:
         """Add the rows of ``strides``, shortened, to those that ``ids`` names, already mapped by ``target``.
 
-        ``pairs``: in how many pairs an entry of each of ``ids`` takes part, on average.
+        ``pairs``: in how many an entry of the first of ``ids``, one a block, takes part on average. Only these
+        are counted: the rest are negatives, which cannot run away, since a low score ends their gradient.
         """
-        V, weights = len(self.values), torch.cat([i.new_full(i.shape, n, dtype=torch.float32) for i, n in zip(ids, pairs)])
-        pace = (self.most / torch.bincount(torch.cat(tuple(ids)), weights, len(self.rows))).clamp_(max=1)
-        pace = pace.to(self.rows.dtype)
+        V, entries = len(self.values), torch.bincount(torch.cat(tuple(ids[:WORKERS])), minlength=len(self.rows))
+        pace = (self.crowd / (pairs * entries.to(self.crowd))).clamp_(max=1)
         for i, stride in zip(ids, strides):
             crowded = ((pace[i] < 1) & (i < V)).nonzero().flatten()
             stride[crowded] *= pace[i[crowded], None]
             self.rows.index_add_(0, i, stride)
-        self.rows.index_add_(0, self.frequent, self.sums * pace[V:, None])
+        self.rows.index_add_(0, self.frequent, self.sums * (self.pace * pace[V:])[:, None])
         self.sums.zero_()
 
 
@@ -68,15 +73,6 @@ def expected_pairs(centres: Tensor, words: Tensor, noise: Tensor, plan: Plan) ->
     return pairs * (1 + plan.negatives) * centres, pairs * (words + plan.negatives * drawn)
 
 
-def entry_pairs(plan: Plan) -> tuple[float, float, float]:
-    """Pairs that one centre, one word of a tile and one negative take part in, were all windows full.
-
-    A pair counts 1 + k times for its centre, once for its context and k times for the noise.
-    """
-    pairs = plan.window + 1  # of one centre
-    return pairs * (1 + plan.negatives), pairs * plan.tile / plan.span, plan.negatives * pairs * plan.group / plan.shared
-
-
 def train_epoch(epoch: Epoch, blocks: Sequence[Block], v: Table, u: Table, rate, report) -> float:
     """Gradient descent over one epoch; returns the mean loss per pair, taken from about twenty steps.
 
@@ -88,7 +84,8 @@ def train_epoch(epoch: Epoch, blocks: Sequence[Block], v: Table, u: Table, rate,
     # [M, N/G, G, 1]: what one of a group's S negatives weighs for each centre
     weights = epoch.pairs.to(v.values.dtype) * (plan.negatives / plan.shared)
     weights = weights.view(len(words), -1, plan.group, 1).unbind()
-    ends = entry_pairs(plan)
+    # Pairs of one centre, and of one word of a tile, were all windows full.
+    ends_v, ends_u = (plan.window + 1) * (1 + plan.negatives), (plan.window + 1) * plan.tile / plan.span
     to_v, to_u, to_n = v.target[epoch.centres], u.target[epoch.tiles].flatten(1), u.target[epoch.negatives]
     losses, sampled = [], range(0, len(words), WORKERS * max(1, len(words) // (WORKERS * 20)))
 
@@ -102,10 +99,9 @@ def train_epoch(epoch: Epoch, blocks: Sequence[Block], v: Table, u: Table, rate,
     def update(worker: int, first: int) -> None:
         both = slice(first, first + WORKERS)
         if worker == 0:
-            v.descend(to_v[both], [b.grad_v for b in blocks], [ends[0]] * WORKERS)
+            v.descend(to_v[both], [b.grad_v for b in blocks], ends_v)
         else:
-            strides = [b.grad_u for b in blocks] + [b.grad_n for b in blocks]
-            u.descend([*to_u[both], *to_n[both]], strides, [ends[1]] * WORKERS + [ends[2]] * WORKERS)
+            u.descend([*to_u[both], *to_n[both]], [b.grad_u for b in blocks] + [b.grad_n for b in blocks], ends_u)
 
     def calls(worker: int) -> Iterator[Callable[[], None]]:
         for first in range(0, len(words), WORKERS):

@@ -139,7 +139,7 @@ def train_negative_sampling(
     that side only. Where ``stream`` has a boundary it is ignored. v gets max(V, largest id + 1) rows.
     Subsampling goes by the ids of ``stream``.
 
-    The rows of very frequent words take shorter steps (:class:`lmcourse.descent.Table`). On the CPU the result
+    The rows of words that fill a step take shorter ones (:class:`lmcourse.descent.Table`). On the CPU the result
     depends on the seed alone; on CUDA sums are taken in a changing order. A loss is NaN where subsampling
     left no pair.
     ``progress``: True draws a line on stderr; a function is called with the share done.

@@ -158,33 +158,34 @@ def test_frequent_words_are_dropped_before_windows_are_drawn(noise, generator):
     assert float(epoch.pairs.sum()) / len(words) == pytest.approx(W + 1, abs=0.1)  # gaps are closed
 
 
-def paces(epoch, first, most):
+def paces(epoch, first, expected, most):
     """[2, V] the share of the learning rate that the rows of v and u keep in the step of two blocks."""
-    v, u, n = descent.entry_pairs(PLAN)
-    count = lambda ids: torch.bincount(ids[first : first + 2].flatten(), minlength=V).double()  # noqa: E731
-    ends = torch.stack([v * count(epoch.centres), u * count(epoch.tiles) + n * count(epoch.negatives)])
-    return (most / ends).clamp(max=1)[:, :, None]
+    usual = expected.clamp(min=most)
+    entries = [ids[first : first + 2].flatten() for ids in (epoch.centres, epoch.tiles)]
+    each = torch.tensor([(W + 1) * (1 + K), (W + 1) * PLAN.tile / PLAN.span], dtype=torch.float64)
+    pairs = each[:, None] * torch.stack([torch.bincount(ids, minlength=V) for ids in entries])
+    return ((most / usual) * (descent.BURST * usual / pairs).clamp(max=1))[:, :, None]
 
 
 def test_a_step_changes_both_tables_at_once_and_crowded_rows_less(stream, noise, generator, monkeypatch):
-    monkeypatch.setattr(descent, "STRIDE", 4000.0 * 0.1)
+    monkeypatch.setattr(descent, "BURST", 1.5)
     epoch, (v, u), pairs = draw(stream, noise, 5), tables(generator), drawn_pairs(stream, 5)
     negatives, weight = epoch.negatives.view(-1, PLAN.shared), K / PLAN.shared
-    expected = 8000 * torch.rand(2, V, generator=generator, dtype=torch.float64)  # some rows have spare rows, some not
+    expected = 100 * torch.rand(2, V, generator=generator, dtype=torch.float64)  # STRIDE / rate is 10
+    assert 0 < (expected > 10).sum() < 2 * V  # some rows have spare rows, some have not
     assert len(epoch.words) % 2 == 0
-    expected_v, expected_u, shortened = v.clone(), u.clone(), []
+    expected_v, expected_u, bursts = v.clone(), u.clone(), []
     for first in range(0, len(epoch.words), 2):  # a step is two blocks
-        inside, pace = pairs[:, 0] // (2 * PLAN.block) == first // 2, paces(epoch, first, 4000.0)
-        shortened.append(pace.flatten() < 1)
+        inside, pace = pairs[:, 0] // (2 * PLAN.block) == first // 2, paces(epoch, first, expected, 10)
+        bursts.append((pace[:, :, 0] < 0.99 * (10 / expected).clamp(max=1)))
         grad_v, grad_u = plain_sum(expected_v, expected_u, pairs[inside], negatives, weight)
         expected_v, expected_u = expected_v - 0.1 * pace[0] * grad_v, expected_u - 0.1 * pace[1] * grad_u
-    shortened = torch.stack(shortened)
-    assert (expected.flatten() > 4000)[shortened.any(0)].unique().tolist() == [False, True]  # both ways were taken
-    assert not shortened.all()
+    bursts = torch.stack(bursts)
+    assert bursts[:, expected > 10].any() and bursts[:, expected <= 10].any() and not bursts.all()
     before, (v, u) = (v, u), (descent.Table(t, n, 0.1) for t, n in zip((v, u), expected))
     blocks = [tiles.Block(v.values, u.values, PLAN) for _ in range(2)]
     loss = descent.train_epoch(epoch, blocks, v, u, lambda done: 0.1, lambda done: None)
-    assert far((v.values, u.values), (expected_v, expected_u)) < 1e-6  # the count of pairs is kept in float32
+    assert far((v.values, u.values), (expected_v, expected_u)) < 1e-10
     assert far((v.values, u.values), before) > 0.1
     block = pairs[pairs[:, 0] < PLAN.block]  # the loss is taken from the first block
     own = negatives[block[:, 0] // PLAN.group]
@@ -197,7 +198,7 @@ def test_a_word_of_one_chapter_does_not_run_away(generator):
     ids = torch.randint(0, 200, (60_000,), generator=generator)
     ids[ids == 7] = 8
     ids[30_000:30_400:2] = 7
-    vocabulary = data.Vocabulary(tuple(words), torch.bincount(ids, minlength=200))
+    vocabulary = Vocabulary(tuple(words), torch.bincount(ids, minlength=200))
     config = emb.SkipGramConfig(width=20, epochs=2, subsample=0.0)
     model = emb.train_negative_sampling(torch.cat([ids, torch.tensor([200])]), vocabulary, config, generator)
     assert model.v.norm(dim=1).max() < 10 and model.u.norm(dim=1).max() < 10

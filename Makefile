@@ -27,7 +27,7 @@ test: book .venv/.test  ## every test: 20 minutes at most, and 2 GB at first (to
 notebooks: .venv/.test  ## run the notebooks again and write outputs, seconds, memory; SLUG=one-of-them
 	$(HERE) tools/execute.py $(SLUG)
 
-bench: .venv/.bench  ## speed beside other libraries; writes benchmarks/*.json, 10 minutes or so
+bench: .venv/.bench  ## speed beside other libraries; writes benchmarks/results/, 10 minutes or so
 	$(HERE) benchmarks/run.py
 
 colab: .venv/.test  ## the notebooks under Colab's versions of Python, torch and numpy

@@ -45,7 +45,7 @@ def glove_loss(
     ``w``, ``w_tilde`` [V, D]; ``b``, ``b_tilde`` [V]; ``rows``, ``columns``, ``values`` [N]. A sum, not a
     mean, and without the ½ that the paper's C code puts before it.
     """
-    _check_problem(w, w_tilde, b, b_tilde, rows, columns, values)
+    _inputs.glove_problem(w, w_tilde, b, b_tilde, rows, columns, values)
     fit = (w[rows] * w_tilde[columns]).sum(1) + b[rows] + b_tilde[columns]  # [N]
     return (glove_weight(values, x_max, power) * (fit - torch.log(values)) ** 2).sum()
 
@@ -67,7 +67,7 @@ def glove_gradients(
     ∂J/∂w̃_j = Σ_i e w_i, ∂J/∂b_i = Σ_j e, ∂J/∂b̃_j = Σ_i e. The factor 2 belongs to the square; the C
     code, which halves the loss, has none.
     """
-    _check_problem(w, w_tilde, b, b_tilde, rows, columns, values)
+    _inputs.glove_problem(w, w_tilde, b, b_tilde, rows, columns, values)
     fit = (w[rows] * w_tilde[columns]).sum(1) + b[rows] + b_tilde[columns]  # [N]
     e = 2 * glove_weight(values, x_max, power) * (fit - torch.log(values))
     return (
@@ -163,7 +163,7 @@ def train_glove(
     """
     rows, columns, values = entries
     V = len(vocabulary)
-    _check_entries(rows, columns, values, V, V)
+    _inputs.entries(rows, columns, values, V, V)
     if not isinstance(generator, torch.Generator) or generator.device.type != "cpu":
         raise TypeError(f"generator: got {generator!r}, expected a CPU torch.Generator; use lmcourse.device.seed(0)")
     with torch.no_grad(), warnings.catch_warnings():
@@ -223,28 +223,3 @@ def _slices(rows: Tensor, columns: Tensor, values: Tensor, V: int, config: Glove
     sizes = torch.bincount(number, minlength=config.slices).tolist()
     parts = torch.split(stable_argsort(number, config.slices), sizes)
     return [_Slice(rows[p], columns[p], values[p], V, config) for p in parts if len(p)]
-
-
-# -------------------------------------------------------------------------------------- bad input
-
-
-def _check_problem(w, w_tilde, b, b_tilde, rows, columns, values) -> None:
-    if w.ndim != 2 or w_tilde.ndim != 2 or w.shape[1] != w_tilde.shape[1]:
-        raise ValueError(f"w, w_tilde: got shapes {list(w.shape)}, {list(w_tilde.shape)}, expected [V, D] both")
-    for name, bias, table in (("b", b, w), ("b_tilde", b_tilde, w_tilde)):
-        if bias.shape != table.shape[:1]:
-            raise ValueError(f"{name}: got shape {list(bias.shape)}, expected [{len(table)}]: one number a row")
-    _check_entries(rows, columns, values, len(w), len(w_tilde))
-
-
-def _check_entries(rows: Tensor, columns: Tensor, values: Tensor, V: int, contexts: int) -> None:
-    if not rows.shape == columns.shape == values.shape or values.ndim != 1:
-        came = ", ".join(str(list(x.shape)) for x in (rows, columns, values))
-        raise ValueError(f"rows, columns, values: got shapes {came}, expected [N] three times: one of each an entry")
-    if not len(values):
-        raise ValueError("values: got no entry, so there is nothing to fit; a sentence needs two known words")
-    if not bool(((values > 0) & torch.isfinite(values)).all()):
-        raise ValueError(f"values: got {float(values.min())!r} among them, expected numbers above 0; leave zeros out")
-    for name, ids, size in (("rows", rows, V), ("columns", columns, contexts)):
-        if int(ids.min()) < 0 or int(ids.max()) >= size:
-            raise ValueError(f"{name}: got ids from {int(ids.min())} to {int(ids.max())}, expected 0 to {size - 1}")

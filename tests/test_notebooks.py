@@ -90,6 +90,8 @@ BROKEN = [
     ("executed", lambda n: n.cells[2].update(execution_count=None, outputs=[])),
     ("executed", lambda n: n.cells[2].update(execution_count=7)),
     ("quiet", output(new_output("stream", name="stderr", text="UserWarning: careful"))),
+    ("quiet", output(new_output("stream", name="stderr", text="training 100%\nUserWarning: careful"))),
+    ("quiet", output(new_output("stream", name="stderr", text="training  40%"))),
     ("quiet", output(new_output("error", ename="ValueError", evalue="no", traceback=[]))),
     ("within_budget", source("x = 1\n" * 26)),
     ("within_budget", lambda n: n.cells.extend(new_code_cell("1") for _ in range(18))),

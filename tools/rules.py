@@ -76,8 +76,13 @@ def executed(notebook: Notebook):
         yield f"the code cells were not executed once each from top to bottom: {counts}"
 
 
+_PROGRESS = re.compile(r"(training +100%\s*)+")  # what is left of a progress line when all went well
+
+
 def quiet(notebook: Notebook):
     for where, output in notebook.outputs():
+        if output.get("name") == "stderr" and _PROGRESS.fullmatch(output.get("text", "")):
+            continue
         if output.output_type == "error" or output.get("name") == "stderr":
             yield f"{where} ends in an error or a warning: {output.get('evalue') or output.get('text', '')[:200]}"
 

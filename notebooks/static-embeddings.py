@@ -446,19 +446,17 @@ print("neighbours of bank:", ", ".join(w for w, _ in probes.neighbours(real, "ba
 print(f"share of words that avoid themselves: {negative:.0%}")
 print(f"share with negative PMI: {negative_pmi:.0%}")
 print(f"mixture error, full rank: {'less than 1e-9' if full_rank[0] < 1e-9 else full_rank[0]}")
-print(f"average error, full rank: {full_rank[1]:.2f}")
-print(f"mixture error, width 100: {narrow[0]:.2f}")
-print(f"average error, width 100: {narrow[1]:.2f}")
-print(f"seed error, width 100: {narrow[2]:.2f}")
-print(f"mixture error, width 100, far apart: {gap[0]:.2f}")
-print(f"average error, width 100, far apart: {gap[1]:.2f}")
 print(f"gradient error: {'below 1e-13' if gradient_error < 1e-13 else gradient_error}")
 print(f"softmax gap: {' / '.join(f'{gap:.2f}' for gap in gaps.values())}")
-print(f"optimum correlation: {fit['count^0.75 noise'][0]:.2f}")
-print(f"wrong-noise correlation: {fit['unigram noise'][0]:.2f}")
 print(f"wordsim ours: {spread([similarity[n].spearman for n in names], '.2f')}")
-print(f"wordsim glove: {similarity['GloVe, our text'].spearman:.2f}")
-print(f"wordsim published: {similarity['GloVe, published'].spearman:.2f}")
+two_digits = {
+    "average error, full rank": full_rank[1],
+    **dict(zip(("mixture error, width 100", "average error, width 100", "seed error, width 100"), narrow)),
+    **dict(zip(("mixture error, width 100, far apart", "average error, width 100, far apart"), gap)),
+    "optimum correlation": fit["count^0.75 noise"][0], "wrong-noise correlation": fit["unigram noise"][0],
+    **{f"wordsim {name.split(', ')[1]}": similarity[name].spearman for name in ("GloVe, our text", "GloVe, published")},
+}
+print("\n".join(f"{key}: {value:.2f}" for key, value in two_digits.items()))
 print(f"analogies ours: {spread([left_out[n].accuracy for n in names], '.1%')}")
 print(f"analogies published: {left_out['GloVe, published'].accuracy:.0%} / {kept['GloVe, published'].accuracy:.0%}")
 print(f"probe static: {spread([probe[n, 'the word'].accuracy for n, _ in probe], '.3f')}")

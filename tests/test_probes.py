@@ -303,7 +303,7 @@ def test_a_bad_question_is_named(row):
             lambda: probes.neighbours(WordVectors(TABLE.vocabulary, TABLE.vectors.long()), "a", 1),
         ),
         ("items: got str", lambda: probes.two_sense(torch.zeros(3, 2), "abc", torch.Generator())),
-        (r"items\[0\]: got str, expected a Probe", lambda: probes.two_sense(torch.zeros(1, 2), ["a"], torch.Generator())),
+        (r"items\[0\]: got str, expected", lambda: probes.two_sense(torch.zeros(1, 2), ["a"], torch.Generator())),
         ("a: got float, expected a ProbeScore", lambda: probes.compare(0.5, 0.5, torch.Generator())),
         ("generator: got None, expected a CPU torch.Generator", lambda: probes.two_sense(*exact(), None)),
         ("generator: got 0, expected.*use lmcourse.device.seed", lambda: probes.two_sense(*exact(), 0)),

@@ -45,7 +45,7 @@ def check(exercise: str, answer: Callable) -> Report:
 
     ``exercise``: the id in the exercise's text. An answer that raises fails the item, not the check.
     """
-    if exercise not in _CHECKS:
+    if not isinstance(exercise, str) or exercise not in _CHECKS:
         raise ValueError(f"exercise: got {exercise!r}, expected one of {sorted(_CHECKS)}")
     if not callable(answer):
         raise TypeError(f"answer: got {type(answer).__name__}, expected the function itself, without parentheses")
@@ -61,9 +61,20 @@ def _problem(test: Callable[[], str | None]) -> str:
     """What ``test`` returns or raises, as one short line."""
     try:
         found = test() or ""
-    except Exception as error:  # a learner's function may raise anything
-        found = f"it raised {type(error).__name__}: {error}"
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # a learner's function may raise anything, exit() among it
+        found = f"it raised {type(error).__name__}: {_said(error)}"
     return " ".join(found.split())[:300]
+
+
+def _said(error: BaseException) -> str:
+    try:
+        return str(error)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as another:
+        return f"(no message: its __str__ raised {type(another).__name__})"
 
 
 def _exercise(name: str):

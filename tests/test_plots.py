@@ -134,6 +134,11 @@ def test_house_style_stays_in_its_block():
         ([-0.00000001, 1.0], "0.000 1.000"),
         ([True, False], "1 0"),
         ([2e-9], "2.000e-09"),
+        (torch.tensor([1e300, 2.0], dtype=torch.float64), "1.000e+300 2.000e+00"),
+        (torch.tensor([1e-300], dtype=torch.float64), "1.000e-300"),
+        (torch.tensor([0.5, 1e-300], dtype=torch.float64), "0.5000 0.0000"),
+        (torch.tensor([float("inf"), 1.0], dtype=torch.float64), "inf 1.000"),
+        (np.array([1.7e308]), "1.700e+308"),
     ],
 )
 def test_data_in_the_plain_text(values, text):
@@ -162,11 +167,43 @@ def test_alternative_is_needed(alt):
         (ValueError, r"data\['x'\]: got no number", {"data": {"x": []}}),
         (TypeError, r"data\['x'\]: got .* expected numbers", {"data": {"x": ["river"]}}),
         (TypeError, r"data\['x'\]: got", {"data": {"x": None}}),
+        (ValueError, r"data\['x'\]: got a list .*rows of one length", {"data": {"x": [[1, 2], [3]]}}),
+        (ValueError, r"data\['x'\]: .*torch.stack", {"data": {"x": [torch.ones(2, requires_grad=True)] * 2}}),
     ],
 )
 def test_bad_input(error, match, change):
+    before = plt.get_fignums()
     with pytest.raises(error, match=match):
         drawn(**change)
+    assert plt.get_fignums() == before  # a rejected figure is closed too
+
+
+def test_the_mean_of_huge_numbers():
+    huge = torch.full((40,), 1e308, dtype=torch.float64)
+    assert "mean 1.000e+308" in str(drawn(data={"x": huge}))
+
+
+@pytest.mark.parametrize("name, value", [("width", 0), ("height", -1), ("width", float("nan")), ("width", "6")])
+def test_a_figure_has_a_size(name, value):
+    with pytest.raises(ValueError, match=f"{name}: got {value!r}, expected a number above 0"):
+        plots.figure(**{name: value})
+
+
+@pytest.mark.parametrize("name, value", [("rows", 0), ("columns", 1.5)])
+def test_a_figure_has_panels(name, value):
+    with pytest.raises(ValueError, match=f"{name}: got {value}, expected a whole number"):
+        plots.figure(**{name: value})
+
+
+@pytest.mark.parametrize(
+    "title",
+    [' d="1.23456"', ' id="x1"', "black is #000000", "font-family: sans-serif; x", ' transform="rotate(-0 1 2)" y'],
+)
+def test_compacting_leaves_text_alone(title):
+    fig, axes = plots.figure()
+    axes.set_title(title)
+    svg = plots.show(fig, "An empty figure with a title.", {"x": [1]}).svg
+    assert [e.text for e in ElementTree.fromstring(svg).iter() if e.text and e.text.strip() == title.strip()]
 
 
 def test_not_a_figure():

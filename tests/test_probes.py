@@ -271,6 +271,87 @@ def test_unbalanced_senses_are_refused(generator):
         probes.two_sense(torch.zeros(20, 2), items_of(words=1), generator, samples=0)
 
 
+# ------------------------------------------------------------------------------------- wrong calls
+
+TABLE = vectors_of(a=[1, 0], b=[2, 1], c=[0, 1], d=[-1, 0])
+RATED = [("a", "b", 9.0), ("a", "c", 7.0)]
+
+
+@pytest.mark.parametrize(
+    "row", [("a", "b"), ("a", "b", math.nan), ("a", "b", "7"), ("a", "b", None), ("a", 1, 7.0), "abc", None]
+)
+def test_a_bad_pair_is_named(row):
+    with pytest.raises(ValueError, match=r"pairs\[2\]: got .*expected \(word, word, rating\)"):
+        probes.similarity(TABLE, [*RATED, row])
+
+
+@pytest.mark.parametrize("row", [("a", "b", "c"), ("a", "b", "c", "d", "a"), "abcd", ("a", "b", "c", 1), None])
+def test_a_bad_question_is_named(row):
+    with pytest.raises(ValueError, match=r"questions\['s'\]\[1\]: got .*expected four words"):
+        probes.analogy(TABLE, {"s": [("a", "b", "c", "d"), row]})
+
+
+@pytest.mark.parametrize(
+    "match, call",
+    [
+        ("questions: got list, expected a mapping", lambda: probes.analogy(TABLE, [("a", "b", "c", "d")])),
+        (r"questions\['s'\]: got str", lambda: probes.analogy(TABLE, {"s": "abcd"})),
+        ("pairs: got str, expected a list", lambda: probes.similarity(TABLE, "abc")),
+        ("wv: got Tensor, expected a WordVectors", lambda: probes.neighbours(TABLE.vectors, "a", 1)),
+        (
+            "wv: got torch.int64 vectors, expected floating point; use vectors.float",
+            lambda: probes.neighbours(WordVectors(TABLE.vocabulary, TABLE.vectors.long()), "a", 1),
+        ),
+        ("items: got str", lambda: probes.two_sense(torch.zeros(3, 2), "abc", torch.Generator())),
+        (r"items\[0\]: got str, expected", lambda: probes.two_sense(torch.zeros(1, 2), ["a"], torch.Generator())),
+        ("a: got float, expected a ProbeScore", lambda: probes.compare(0.5, 0.5, torch.Generator())),
+        ("generator: got None, expected a CPU torch.Generator", lambda: probes.two_sense(*exact(), None)),
+        ("generator: got 0, expected.*use lmcourse.device.seed", lambda: probes.two_sense(*exact(), 0)),
+    ],
+)
+def test_wrong_types_name_the_cure(match, call):
+    with pytest.raises(TypeError, match=match):
+        call()
+
+
+def exact():
+    return torch.zeros(20, 2), items_of(words=1)
+
+
+@pytest.mark.parametrize("samples", [2.5, -1, True, None])
+def test_samples_are_a_whole_number(samples, generator):
+    with pytest.raises(ValueError, match=f"samples: got {samples}, expected a whole number"):
+        probes.two_sense(*exact(), generator, samples=samples)
+
+
+def test_a_table_of_one_word():
+    one = vectors_of(a=[1, 0])
+    with pytest.raises(ValueError, match="pairs: 0 of 2 have both words"):
+        probes.similarity(one, RATED)
+    with pytest.raises(ValueError, match="wv: got 1 words, expected two or more"):
+        probes.neighbours(one, "a", 1)
+
+
+@pytest.mark.parametrize("dtype, scales", [(torch.float32, (1e30, 1e-30, 1e-44)), (torch.float64, (1e300, 1e-300))])
+def test_cosines_of_rows_whose_squares_leave_the_range(dtype, scales):
+    rows = torch.tensor([[3.0, 4.0], [4.0, 3.0], [0.0, 0.0], [-3.0, 4.0]], dtype=dtype)
+    plain = rows / rows.norm(dim=1, keepdim=True).clamp_min(1e-9)
+    assert probes._unit(rows).equal(plain)
+    for scale in scales:
+        mixed = torch.cat([rows, rows * scale])  # one row beyond leaves the others as they are
+        tolerance = 0.1 if scale == 1e-44 else 1e-5  # 1e-44 is seven times the smallest number
+        assert probes._unit(mixed)[:4].equal(plain)
+        assert torch.allclose(probes._unit(mixed)[4:], plain, atol=tolerance)
+
+
+@pytest.mark.parametrize("scale", [1e-300, 1e-160, 1e160, 1e307])
+def test_the_probe_knows_no_scale(scale, generator):
+    items = items_of()
+    vectors = torch.rand(len(items), 6, generator=generator, dtype=torch.float64)
+    one, other = (probes.two_sense(v, items, torch.Generator().manual_seed(0)) for v in (vectors, vectors * scale))
+    assert other.accuracy == pytest.approx(one.accuracy) and other.within == pytest.approx(one.within)
+
+
 # ----------------------------------------------------------------------------------- the sentences
 
 

@@ -2,6 +2,7 @@
 
 import ipywidgets
 import pytest
+import torch
 from ipywidgets.embed import dependency_state
 
 from lmcourse import plots, widgets
@@ -84,12 +85,29 @@ def test_without_a_stack_the_kernel_turns_them_over(pictures, monkeypatch):
         (TypeError, r"pictures\[0\]: got str, expected what plots.show", {"pictures": ["<svg>", "<svg>"]}),
         (ValueError, "values: got 2 for 3 pictures", {"values": (1, 2)}),
         (ValueError, "values: .*all different", {"values": (1, 1, 2)}),
+        (TypeError, "pictures: got NoneType, expected a list", {"pictures": None}),
+        (TypeError, "values: got int, expected a list", {"values": 3}),
+        (TypeError, "values: got str, expected a list", {"values": "abc"}),
+        (TypeError, r"values: got a tensor \[2\] for one picture", {"values": torch.zeros(3, 2)}),
         (ValueError, "label: got ' '", {"label": " "}),
         (ValueError, "label: got None", {"label": None}),
         (ValueError, "interval: got 10, expected at least 200", {"interval": 10}),
     ],
 )
 def test_bad_input(error, match, change, pictures):
+    change = dict(change)
     arguments = {"pictures": pictures[: change.pop("few", 3)], "label": "points", **change}
     with pytest.raises(error, match=match):
         widgets.frames(**arguments)
+
+
+def test_one_picture_is_no_list(pictures):
+    with pytest.raises(TypeError, match="pictures: got Picture, expected a list of two or more"):
+        widgets.frames(pictures[0], "points")
+
+
+@pytest.mark.parametrize("dtype, read", [(torch.float32, ("0.1", "0.2", "0.5")), (torch.int64, ("1", "2", "5"))])
+def test_a_tensor_of_values_reads_as_its_numbers(pictures, dtype, read):
+    values = torch.tensor([float(r) for r in read]).to(dtype)
+    assert widgets.frames(pictures, "points", values).values == read
+    assert widgets.frames(pictures, "points", list(values)).values == read

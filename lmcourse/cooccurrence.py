@@ -4,6 +4,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from lmcourse import _inputs
 from lmcourse.data import Vocabulary
 
 _CHUNK = 1 << 19  # words counted at a time: bounds the memory that counting takes beside its result
@@ -20,6 +21,9 @@ def cooccurrences(stream: Tensor, vocabulary: Vocabulary, window: int = 10) -> t
     _check_stream(stream, vocabulary, window)
     ids, V = stream.cpu().numpy(), len(vocabulary)
     sentence, bits = np.cumsum(ids == V), V.bit_length()
+    window = max(1, min(window, int(np.bincount(sentence).max(initial=0))))  # no further than the longest sentence
+    if 2 * bits + (window - 1).bit_length() > 63:  # two ids and the distance share 63 bits
+        raise ValueError(f"window: got {window} for {V:,} words, expected a shorter one; try 10")
     parts = [(np.empty(0, np.int64), np.empty(0))]
     for start in range(0, len(ids), _CHUNK):
         part = slice(start, start + _CHUNK + window)
@@ -80,13 +84,7 @@ def compressed(rows: Tensor, columns: Tensor, V: int) -> tuple[Tensor, Tensor]:
 
 
 def _check_stream(stream: Tensor, vocabulary: Vocabulary, window: int) -> None:
-    if not isinstance(stream, Tensor) or stream.dtype != torch.int64 or stream.ndim != 1:
-        came = f"{stream.dtype} {list(stream.shape)}" if isinstance(stream, Tensor) else type(stream).__name__
-        raise TypeError(f"stream: got {came}, expected a [T] int64 tensor of ids; use vocabulary.stream(sentences)")
-    if not isinstance(window, int) or isinstance(window, bool) or window < 1:
-        raise ValueError(f"window: got {window!r}, expected a whole number from 1 on; the paper uses 10")
-    if len(stream) and (int(stream.min()) < 0 or int(stream.max()) > len(vocabulary)):
-        raise ValueError(
-            f"stream: got ids from {int(stream.min())} to {int(stream.max())}, expected 0 to {len(vocabulary)} "
-            "(the boundary); make the stream with the same vocabulary"
-        )
+    _inputs.stream("stream", stream)
+    _inputs.vocabulary(vocabulary)
+    _inputs.whole("window", window, cure="; the paper uses 10")
+    _inputs.in_vocabulary(stream, vocabulary.boundary)

@@ -139,10 +139,13 @@ def side_by_side(first: Iterator[Callable], second: Iterator[Callable]) -> None:
     threads, queues = torch.get_num_threads(), (SimpleQueue(), SimpleQueue())
     torch.set_num_threads(1)
     try:
-        helper = threading.Thread(target=run, args=(second, *queues[::-1]))
+        helper = threading.Thread(target=run, args=(second, *queues[::-1]), daemon=True)
         helper.start()
         error = run(first, *queues)
         helper.join()
+    except BaseException as stopped:  # an interrupt outside of run: the helper must not wait for ever
+        queues[1].put(stopped)
+        raise
     finally:
         torch.set_num_threads(threads)
     if error:

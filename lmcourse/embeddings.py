@@ -3,14 +3,13 @@
 The losses and their gradients stand in :mod:`lmcourse.skipgram` and can be had from here too.
 """
 
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from lmcourse import descent, tiles
+from lmcourse import _inputs, descent, tiles
 from lmcourse.data import Vocabulary
 from lmcourse.skipgram import (
     expected_negative_sampling_loss,
@@ -44,6 +43,8 @@ __all__ = [
     "train_softmax",
 ]
 
+_MOST_ROWS = 10_000_000
+
 
 @dataclass(frozen=True)
 class WordVectors:
@@ -75,19 +76,17 @@ class SkipGramConfig:
     noise_power: float = 0.75  # noise ∝ count^power: the paper's choice, found by trial
     subsample: float = 1e-3  # the C code's default t; 0 keeps every word (the mixture identity needs that)
     epochs: int = 3
+    # In a text so small that every row is shortened (descent.Table), the learning rate has no effect.
     learning_rate: float = 0.05  # falls linearly to a ten-thousandth; on the course's text 0.1 no longer learns
 
     def __post_init__(self):
-        for name in ("width", "window", "epochs"):
-            value = getattr(self, name)
-            if not isinstance(value, int) or value < 1:
-                raise ValueError(f"{name}: got {value!r}, expected a whole number from 1 on")
-        for name in ("negatives", "learning_rate"):
-            if not 0 < getattr(self, name) < float("inf"):
-                raise ValueError(f"{name}: got {getattr(self, name)!r}, expected a number above 0")
+        _inputs.whole("width", self.width, most=100_000)
+        _inputs.whole("window", self.window, most=40, cure="; the masks of a larger one would take gigabytes")
+        _inputs.whole("epochs", self.epochs, most=1_000_000)
+        _inputs.number("negatives", self.negatives, most=10_000)
+        _inputs.rate(self.learning_rate)
         for name in ("noise_power", "subsample"):
-            if not 0 <= getattr(self, name) < float("inf"):
-                raise ValueError(f"{name}: got {getattr(self, name)!r}, expected 0 or more")
+            _inputs.number(name, getattr(self, name), 0)
 
     @classmethod
     def softmax(cls, **changes) -> "SkipGramConfig":
@@ -117,6 +116,9 @@ def initial_tables(centres: int, contexts: int, width: int, generator: torch.Gen
     v is uniform in ±0.5/width and u is zero: every score is 0, so every model starts from the same known
     loss, and the rows of v differ, without which two words that see the same contexts would stay equal.
     """
+    _inputs.generator(generator)
+    for name, value in (("centres", centres), ("contexts", contexts), ("width", width)):
+        _inputs.whole(name, value)
     v = (torch.rand(centres, width, generator=generator) - 0.5) / width
     return v, torch.zeros(contexts, width)
 
@@ -140,12 +142,13 @@ def train_negative_sampling(
     Subsampling goes by the ids of ``stream``.
 
     The rows of words that fill a step take shorter ones (:class:`lmcourse.descent.Table`). On the CPU the result
-    depends on the seed alone; on CUDA sums are taken in a changing order. A loss is NaN where subsampling
-    left no pair.
+    depends on the seed alone; on CUDA sums are taken in a changing order. ``ValueError`` where subsampling
+    leaves an epoch without a pair, as it does in short text.
     ``progress``: True draws a line on stderr; a function is called with the share done.
     """
     centre_stream = stream if centre_stream is None else centre_stream
-    _check_training(stream, vocabulary, generator, centre_stream)
+    _check_training(stream, vocabulary, config, generator, centre_stream)
+    report = _inputs.reporter(progress)
     device, boundary = stream.device, vocabulary.boundary
     words, centres = stream[stream != boundary], centre_stream[stream != boundary]
     counts = torch.bincount(words, minlength=boundary).cpu()
@@ -157,14 +160,18 @@ def train_negative_sampling(
     expected = descent.expected_pairs(*kept, noise, plan)
     v, u = (descent.Table(t, n, config.learning_rate) for t, n in zip(values, expected))
     blocks = [tiles.Block(v.values, u.values, plan) for _ in range(tiles.WORKERS)]
-    text, report, losses = tiles.Text.from_stream(stream, centre_stream, keep), _reporter(progress), []
+    text, losses = tiles.Text.from_stream(stream, centre_stream, keep), []
     for e in range(config.epochs):
         epoch = tiles.draw_epoch(text, noise, plan, generator)
+        if not epoch.pairs.any():
+            left = f"{config.subsample} left no pair of {len(words)} words in epoch {e + 1}"
+            raise ValueError(f"subsample: {left}, expected some in every epoch; use subsample=0 for short text")
         rate = lambda done, e=e: config.learning_rate * max(1e-4, 1 - (e + done) / config.epochs)  # noqa: E731
         tell = lambda done, e=e: report((e + done) / config.epochs)  # noqa: E731
         losses.append(descent.train_epoch(epoch, blocks, v, u, rate, tell))
     report(1.0)
-    _check_finite(v.values, u.values, config)
+    # No bound on the loss: rows are shortened, so that a learning rate that is too large ends in poor tables at worst.
+    _inputs.learned((v.values, u.values), config.learning_rate, losses[-1], float("inf"))
     return SkipGram(v.values.clone(), u.values.clone(), tuple(losses))  # without the spare rows
 
 
@@ -181,13 +188,13 @@ def train_softmax(
     gradient, taken by AdaGrad (Duchi et al. 2011). The window is fixed: every pair within it counts, and
     ``negatives``, ``noise_power`` and ``subsample`` play no part. See :meth:`SkipGramConfig.softmax`.
     """
-    _check_training(stream, vocabulary, generator, stream)
+    _check_training(stream, vocabulary, config, generator, stream)
     V = len(vocabulary)
     if V > 5000:
         raise ValueError(f"vocabulary: got {V:,} words, at most 5,000 fit here; make it with max_size=2000")
     counts = pair_counts(skipgram_pairs(stream, vocabulary.boundary, config.window), V, V).float()
     tables = tuple(t.to(stream.device) for t in initial_tables(V, V, config.width, generator))
-    squares, report, losses = tuple(torch.zeros_like(t) for t in tables), _reporter(progress), []
+    squares, report, losses = tuple(torch.zeros_like(t) for t in tables), _inputs.reporter(progress), []
     for epoch in range(config.epochs):
         loss, *gradients = _softmax_step(*tables, counts)
         losses.append(loss)
@@ -195,7 +202,8 @@ def train_softmax(
             square += gradient**2
             table -= config.learning_rate * gradient / (square.sqrt() + 1e-10)
         report((epoch + 1) / config.epochs)
-    _check_finite(*tables, config)
+    last, *_ = _softmax_step(*tables, counts)  # the last step's outcome, which no later epoch has seen
+    _inputs.learned(tables, config.learning_rate, last, losses[0])
     return SkipGram(*tables, tuple(losses))
 
 
@@ -210,41 +218,19 @@ def _softmax_step(v: Tensor, u: Tensor, counts: Tensor) -> tuple[float, Tensor, 
 # -------------------------------------------------------------------------------------- bad input
 
 
-def _check_training(stream: Tensor, vocabulary: Vocabulary, generator: torch.Generator, centre_stream: Tensor) -> None:
-    if not isinstance(generator, torch.Generator) or generator.device.type != "cpu":
-        raise TypeError(f"generator: got {generator!r}, expected a CPU torch.Generator; use lmcourse.device.seed(0)")
+def _check_training(stream, vocabulary, config, generator, centre_stream) -> None:
+    _inputs.generator(generator)
+    _inputs.vocabulary(vocabulary)
+    _inputs.instance("config", config, SkipGramConfig, "use SkipGramConfig()")
     for name, ids in (("stream", stream), ("centre_stream", centre_stream)):
-        if not isinstance(ids, Tensor) or ids.dtype != torch.int64 or ids.ndim != 1:
-            came = f"{ids.dtype} {list(ids.shape)}" if isinstance(ids, Tensor) else type(ids).__name__
-            raise TypeError(f"{name}: got {came}, expected a [T] int64 tensor of ids; use vocabulary.stream(sentences)")
-    if stream.shape != centre_stream.shape or stream.device != centre_stream.device:
-        raise ValueError(
-            f"centre_stream: got {len(centre_stream)} ids on {centre_stream.device}, expected one for each of "
-            f"stream's {len(stream)} on {stream.device}; start from stream.clone()"
-        )
+        _inputs.stream(name, ids)
+    _inputs.same_length(stream, centre_stream)
     is_word = stream != vocabulary.boundary
     if not (is_word[1:] & is_word[:-1]).any():
         raise ValueError("stream: no sentence has two known words, so there is no pair to learn from; give more text")
-    low, high = int(stream.min()), int(stream.max())
-    if low < 0 or high > vocabulary.boundary:
-        raise ValueError(
-            f"stream: got ids from {low} to {high}, expected 0 to {vocabulary.boundary} (the boundary); "
-            "make the stream with the same vocabulary"
-        )
-    if int(centre_stream[is_word].min()) < 0:
+    _inputs.in_vocabulary(stream, vocabulary.boundary)
+    low, high = int(centre_stream[is_word].min()), int(centre_stream[is_word].max())
+    if low < 0:
         raise ValueError("centre_stream: got a negative id, expected ids from 0 on")
-
-
-def _check_finite(v: Tensor, u: Tensor, config: SkipGramConfig) -> None:
-    if not (torch.isfinite(v).all() and torch.isfinite(u).all()):
-        raise ValueError(f"learning_rate: training diverged at {config.learning_rate}; lower it")
-
-
-def _reporter(progress: bool | Callable[[float], None]) -> Callable[[float], None]:
-    if callable(progress):
-        return progress
-    return _draw_line if progress else lambda done: None
-
-
-def _draw_line(done: float) -> None:
-    print(f"\rtraining {done:4.0%}", end="\n" if done >= 1 else "", file=sys.stderr, flush=True)
+    if high >= _MOST_ROWS:
+        raise ValueError(f"centre_stream: got id {high}, expected ids below {_MOST_ROWS:,}: v has a row for each")

@@ -12,10 +12,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from lmcourse import _inputs
 from lmcourse.cooccurrence import compressed, cooccurrences, stable_argsort
 from lmcourse.data import Vocabulary
 from lmcourse.descent import side_by_side
-from lmcourse.embeddings import WordVectors, _reporter
+from lmcourse.embeddings import WordVectors
 
 __all__ = ["Glove", "GloveConfig", "cooccurrences", "glove_gradients", "glove_loss", "glove_weight", "train_glove"]
 
@@ -24,8 +25,8 @@ __all__ = ["Glove", "GloveConfig", "cooccurrences", "glove_gradients", "glove_lo
 
 def glove_weight(x: Tensor, x_max: float = 100.0, power: float = 0.75) -> Tensor:
     """f(x) = min(1, (x / x_max)^power): what an entry x > 0 counts for. Pennington et al. 2014, eq. 9."""
-    if not 0 < x_max < float("inf"):
-        raise ValueError(f"x_max: got {x_max!r}, expected a number above 0; the paper uses 100")
+    _inputs.number("x_max", x_max)
+    _inputs.number("power", power, 0)
     return (x / x_max).clamp(max=1) ** power
 
 
@@ -70,6 +71,7 @@ def glove_gradients(
     _inputs.glove_problem(w, w_tilde, b, b_tilde, rows, columns, values)
     fit = (w[rows] * w_tilde[columns]).sum(1) + b[rows] + b_tilde[columns]  # [N]
     e = 2 * glove_weight(values, x_max, power) * (fit - torch.log(values))
+    e = e.to(w.dtype)  # values of float64 may meet tables of float32
     return (
         torch.zeros_like(w).index_add_(0, rows, e[:, None] * w_tilde[columns]),
         torch.zeros_like(w_tilde).index_add_(0, columns, e[:, None] * w[rows]),
@@ -91,13 +93,12 @@ class GloveConfig:
     slices: int = 64  # of the entries; a step takes two, one a thread
 
     def __post_init__(self):
-        for name in ("width", "epochs", "slices"):
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise ValueError(f"{name}: got {value!r}, expected a whole number from 1 on")
-        for name in ("x_max", "power", "learning_rate"):
-            if not 0 < getattr(self, name) < float("inf"):
-                raise ValueError(f"{name}: got {getattr(self, name)!r}, expected a number above 0")
+        _inputs.whole("width", self.width, most=100_000)
+        _inputs.whole("epochs", self.epochs, most=1_000_000)
+        _inputs.whole("slices", self.slices, most=10_000, cure="; each keeps a place for every word")
+        _inputs.number("x_max", self.x_max)
+        _inputs.number("power", self.power)
+        _inputs.rate(self.learning_rate)
 
 
 @dataclass(frozen=True)
@@ -161,16 +162,19 @@ def train_glove(
     On the CPU the seed alone decides, not the number of threads. ``progress``: True draws a line on stderr;
     a function is called with the share done.
     """
-    rows, columns, values = entries
+    _inputs.vocabulary(vocabulary)
     V = len(vocabulary)
-    _inputs.entries(rows, columns, values, V, V)
-    if not isinstance(generator, torch.Generator) or generator.device.type != "cpu":
-        raise TypeError(f"generator: got {generator!r}, expected a CPU torch.Generator; use lmcourse.device.seed(0)")
+    _inputs.entries(entries, V, V)
+    _inputs.instance("config", config, GloveConfig, "use GloveConfig()")
+    _inputs.generator(generator)
+    report, (rows, columns, values) = _inputs.reporter(progress), entries
     with torch.no_grad(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta")
-        tables, losses = _descend(_slices(rows, columns, values, V, config), V, config, generator, _reporter(progress))
-    if not all(torch.isfinite(t).all() for t in tables):
-        raise ValueError(f"learning_rate: training diverged at {config.learning_rate}; lower it")
+        slices = _slices(rows, columns, values, V, config)
+        tables, losses = _descend(slices, V, config, generator, report)
+    # Tables of zeros have r = −log X. The 1 is a floor: where every X is near 1, zeros fit already.
+    start = sum(float((s.weight * (1 + s.log_values.values() ** 2)).sum()) / 2 for s in slices)
+    _inputs.learned(tables, config.learning_rate, losses[-1] / len(values), start / len(values))
     (w, b, _), (w_tilde, _, b_tilde) = (t.split([config.width, 1, 1], dim=1) for t in tables)
     parts = (w.clone(), w_tilde.clone(), b.flatten(), b_tilde.flatten())
     return Glove(*parts, tuple(loss / len(values) for loss in losses))

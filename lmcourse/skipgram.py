@@ -9,6 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from lmcourse import _inputs
+
 # ----------------------------------------------------------------------------------------- pairs
 
 
@@ -18,6 +20,8 @@ def skipgram_pairs(stream: Tensor, boundary: int, window: int, centre_stream: Te
     ``stream``: [T] ids, ``boundary`` between sentences (:meth:`Vocabulary.stream`); no pair crosses it.
     ``centre_stream``: [T] ids to use on the centre's side instead. In order of the centre's position.
     """
+    _check_stream(stream, boundary, window, centre_stream)
+    window = min(window, max(len(stream), 1))
     positions = torch.arange(len(stream))
     offsets = torch.tensor([d for d in range(-window, window + 1) if d != 0])
     neighbours = positions[:, None] + offsets  # [T, 2·window]
@@ -32,6 +36,11 @@ def skipgram_pairs(stream: Tensor, boundary: int, window: int, centre_stream: Te
 
 def pair_counts(pairs: Tensor, centres: int, contexts: int) -> Tensor:
     """[centres, contexts] int64: how often each (centre, context) stands in ``pairs`` [P, 2]."""
+    _inputs.whole("centres", centres)
+    _inputs.whole("contexts", contexts)
+    _inputs.ids("pairs", pairs, max(centres, contexts), (None, 2))
+    for name, column, size in (("pairs[:, 0]", pairs[:, 0], centres), ("pairs[:, 1]", pairs[:, 1], contexts)):
+        _inputs.ids(name, column, size, (None,))
     return torch.bincount(pairs[:, 0] * contexts + pairs[:, 1], minlength=centres * contexts).view(centres, contexts)
 
 
@@ -43,6 +52,7 @@ def softmax_loss(v: Tensor, u: Tensor, centres: Tensor, contexts: Tensor) -> Ten
 
     ``v`` [V, D], ``u`` [C, D]; ``centres`` and ``contexts`` [P] ids.
     """
+    _check_pairs(v, u, centres, contexts)
     scores = v[centres] @ u.T  # [P, C]
     return -torch.log_softmax(scores, dim=1).gather(1, contexts[:, None]).mean()
 
@@ -52,6 +62,7 @@ def softmax_gradients(v: Tensor, u: Tensor, centres: Tensor, contexts: Tensor) -
 
     For one pair: ∂/∂v_w = Σ_c' p(c'|w) u_c' − u_c and ∂/∂u_c' = (p(c'|w) − [c' = c]) v_w.
     """
+    _check_pairs(v, u, centres, contexts)
     p = torch.softmax(v[centres] @ u.T, dim=1)  # [P, C]
     error = (p - F.one_hot(contexts, len(u))) / len(centres)
     return torch.zeros_like(v).index_add_(0, centres, error @ u), error.T @ v[centres]
@@ -68,6 +79,7 @@ def negative_sampling_loss(
     ``centres`` and ``contexts`` [P], ``negatives`` [P, K] ids drawn from the noise. With
     weight = k / K, K draws stand for k: the same expectation, less variance.
     """
+    _check_pairs(v, u, centres, contexts, negatives, weight)
     positive = (v[centres] * u[contexts]).sum(1)  # [P]
     negative = torch.einsum("pd,pkd->pk", v[centres], u[negatives])
     # The log-sigmoid first, then the sum: the other order is another (wrong) loss.
@@ -82,6 +94,7 @@ def negative_sampling_gradients(
     For one pair, with e = σ(s) − 1 for the context and e = weight · σ(s) for each negative:
     ∂/∂v_w = Σ e u and ∂/∂u = e v_w.
     """
+    _check_pairs(v, u, centres, contexts, negatives, weight)
     columns = torch.cat([contexts[:, None], negatives], dim=1)  # [P, 1+K]
     error = torch.sigmoid(torch.einsum("pd,pkd->pk", v[centres], u[columns]))
     error[:, 0] -= 1
@@ -94,7 +107,11 @@ def negative_sampling_gradients(
 
 def noise_distribution(counts: Tensor, power: float = 0.75) -> Tensor:
     """[V] probabilities ∝ count^power, float64: where negatives are drawn from."""
+    _inputs.amounts("counts", counts, (None,))
+    _inputs.number("power", power, 0)
     weights = counts.double() ** power
+    if not 0 < float(weights.sum()) < float("inf"):
+        raise ValueError(f"power: got {power!r}, expected one for which counts ** power is a finite number; try 0.75")
     return weights / weights.sum()
 
 
@@ -104,8 +121,12 @@ def keep_probability(counts: Tensor, threshold: float = 1e-3) -> Tensor:
     min(1, (√(f/t) + 1) · t/f) for a word that makes up the share f of the text: kept whole up to
     f = 2.618 t. The paper's rule, √(t/f), is another one. ``threshold`` 0 keeps everything.
     """
+    _inputs.amounts("counts", counts, (None,))
+    _inputs.number("threshold", threshold, 0)
     if threshold == 0:
         return torch.ones(len(counts), dtype=torch.float64)
+    if threshold < 1e-30:
+        raise ValueError(f"threshold: got {threshold!r}, expected at least 1e-30, or 0 to keep everything")
     share = counts.double() / counts.sum()
     return ((torch.sqrt(share / threshold) + 1) * threshold / share).clamp(max=1)
 
@@ -116,6 +137,11 @@ def expected_negative_sampling_loss(scores: Tensor, counts: Tensor, noise: Tenso
     (1/P) Σ_{w,c} [n(w,c) · −log σ(s) + k n(w) q(c) · −log σ(−s)], n(w) = Σ_c n(w,c), P = Σ n.
     ``scores`` and ``counts`` [V, C], ``noise`` [C] sums to 1, ``negatives`` k.
     """
+    if not isinstance(scores, Tensor) or not scores.is_floating_point():
+        raise TypeError(f"scores: got {_inputs.came(scores)}, expected a floating tensor [V, C]; v @ u.T")
+    _check_noise(counts, noise, negatives)
+    if scores.shape != counts.shape:
+        raise ValueError(f"scores: got shape {list(scores.shape)}, expected that of counts, {list(counts.shape)}")
     counts = counts.to(scores.dtype)
     drawn = negatives * counts.sum(1, keepdim=True) * noise.to(scores.dtype)
     return -(counts * F.logsigmoid(scores) + drawn * F.logsigmoid(-scores)).sum() / counts.sum()
@@ -127,5 +153,38 @@ def negative_sampling_optimum(counts: Tensor, noise: Tensor, negatives: float) -
     −∞ where ``counts`` [V, C] is 0; a row without any pair is NaN, since no score of it matters.
     Levy & Goldberg 2014, with the noise ``noise`` [C] kept general.
     """
+    _check_noise(counts, noise, negatives)
     conditional = counts.double() / counts.sum(1, keepdim=True)
     return torch.log(conditional / (negatives * noise.double()))
+
+
+# -------------------------------------------------------------------------------------- bad input
+
+
+def _check_stream(stream: Tensor, boundary: int, window: int, centre_stream: Tensor | None) -> None:
+    _inputs.stream("stream", stream)
+    if not isinstance(boundary, int) or isinstance(boundary, bool):
+        raise TypeError(f"boundary: got {boundary!r}, expected an id; use vocabulary.boundary")
+    _inputs.whole("window", window)
+    if centre_stream is not None:
+        _inputs.stream("centre_stream", centre_stream)
+        _inputs.same_length(stream, centre_stream)
+
+
+def _check_pairs(v, u, centres, contexts, negatives=None, weight=1.0) -> None:
+    _inputs.tables(v=v, u=u)
+    _inputs.ids("centres", centres, len(v), (None,))
+    if not len(centres):
+        raise ValueError("centres: got no id, so there is no pair to take a mean over; a sentence needs two words")
+    _inputs.ids("contexts", contexts, len(u), (len(centres),))
+    if negatives is not None:
+        _inputs.ids("negatives", negatives, len(u), (len(centres), None))
+    _inputs.number("weight", weight, 0)
+
+
+def _check_noise(counts: Tensor, noise: Tensor, negatives: float) -> None:
+    _inputs.amounts("counts", counts, (None, None))
+    _inputs.amounts("noise", noise, (counts.shape[1],))
+    if abs(float(noise.double().sum()) - 1) > 1e-6:
+        raise ValueError(f"noise: got a sum of {float(noise.sum()):.6g}, expected 1; use noise_distribution(counts)")
+    _inputs.number("negatives", negatives)

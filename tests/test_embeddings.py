@@ -1,11 +1,12 @@
 """Skip-gram: the fast form against the plain one, the training, and what bad input gets."""
 
 import math
+import threading
 
 import pytest
 import torch
 from lmcourse import embeddings as emb
-from lmcourse import descent, skipgram, tiles
+from lmcourse import _inputs, descent, glove, skipgram, tiles
 from lmcourse.data import Vocabulary
 
 V, W, K, D = 30, 3, 5, 7  # words, window, negatives' weight, width
@@ -429,3 +430,206 @@ def test_an_error_in_one_thread_stops_both(failing):
 
 def test_plain_modules_are_the_same():
     assert emb.softmax_loss is skipgram.softmax_loss
+
+
+def test_short_text_that_subsampling_empties_is_refused(vocabulary, generator):
+    stream = torch.tensor([0, 1, 0, 1, 0, V])
+    with pytest.raises(ValueError, match="subsample: 1e-06 left no pair of 5 words.*use subsample=0 for short text"):
+        emb.train_negative_sampling(stream, vocabulary, emb.SkipGramConfig(width=4, subsample=1e-6), generator)
+    emb.train_negative_sampling(stream, vocabulary, emb.SkipGramConfig(width=4, subsample=0), generator)
+
+
+PAIRS = torch.tensor([[0, 1], [2, 0]])
+
+
+@pytest.mark.parametrize(
+    "call, error, match",
+    [
+        (lambda: emb.pair_counts(PAIRS, 2, 3), ValueError, r"pairs\[:, 0\]: got ids from 0 to 2, expected 0 to 1"),
+        (lambda: emb.pair_counts(PAIRS, 3, 1), ValueError, r"pairs\[:, 1\]: got ids from 0 to 1, expected 0 to 0"),
+        (lambda: emb.pair_counts(PAIRS - 1, 3, 3), ValueError, "pairs: got ids from -1"),
+        (lambda: emb.pair_counts(PAIRS.flatten(), 3, 3), ValueError, r"pairs: got shape \[4\], expected \[any, 2\]"),
+        (lambda: emb.pair_counts(PAIRS.float(), 3, 3), TypeError, "pairs: got torch.float32"),
+        (lambda: emb.pair_counts(PAIRS, 0, 3), ValueError, "centres: got 0"),
+        (lambda: emb.skipgram_pairs(GOOD, V, 2, GOOD[:1]), ValueError, "centre_stream: got 1 ids"),
+        (lambda: emb.skipgram_pairs(GOOD, V, 2, GOOD.float()), TypeError, "centre_stream: got torch.float32"),
+        (lambda: emb.skipgram_pairs(GOOD.float(), V, 2), TypeError, "stream: got torch.float32"),
+        (lambda: emb.skipgram_pairs(GOOD.tolist(), V, 2), TypeError, "stream: got list"),
+        (lambda: emb.skipgram_pairs(GOOD, V, 0), ValueError, "window: got 0"),
+        (lambda: emb.skipgram_pairs(GOOD, None, 2), TypeError, "boundary: got None"),
+    ],
+)
+def test_bad_pairs(call, error, match):
+    with pytest.raises(error, match=match):
+        call()
+
+
+def test_a_window_beyond_the_text_changes_nothing():
+    assert torch.equal(emb.skipgram_pairs(GOOD, V, 10**12), emb.skipgram_pairs(GOOD, V, 3))
+
+
+@pytest.mark.parametrize(
+    "name, change, error",
+    [
+        ("v", lambda x: x[:, 1:], ValueError),
+        ("v", lambda x: x.float(), TypeError),
+        ("v", lambda x: x.long(), TypeError),
+        ("u", lambda x: x[0], ValueError),
+        ("u", lambda x: x.tolist(), TypeError),
+        ("centres", lambda x: x[:1], ValueError),
+        ("centres", lambda x: x[:0], ValueError),
+        ("centres", lambda x: x[:, None], ValueError),
+        ("centres", lambda x: x - V, ValueError),
+        ("contexts", lambda x: x[:1], ValueError),
+        ("contexts", lambda x: x + V, ValueError),
+        ("contexts", lambda x: x > 0, TypeError),
+        ("negatives", lambda x: x[:1], ValueError),
+        ("negatives", lambda x: x[:, 0], ValueError),
+        ("negatives", lambda x: -1 - x, ValueError),
+        ("negatives", lambda x: x.double(), TypeError),
+        ("weight", lambda x: -x, ValueError),
+        ("weight", lambda x: float("nan"), ValueError),
+        ("weight", lambda x: "1", TypeError),
+    ],
+)
+def test_bad_arguments_of_the_losses(generator, name, change, error):
+    v, u = tables(generator)
+    good = {"v": v, "u": u, "centres": torch.tensor([0, 1]), "contexts": torch.tensor([2, 3])}
+    more = {"negatives": torch.tensor([[4, 5, 6]] * 2), "weight": 1.0}
+    for call in (emb.negative_sampling_loss, emb.negative_sampling_gradients):
+        with pytest.raises(error, match=f"{name}|contexts: got shape"):
+            call(**{**good, **more, name: change((good | more)[name])})
+    for call in (emb.softmax_loss, emb.softmax_gradients) if name in good else ():
+        with pytest.raises(error, match=f"{name}|contexts: got shape"):
+            call(**{**good, name: change(good[name])})
+
+
+COUNTS = torch.tensor([3, 1, 0])
+
+
+@pytest.mark.parametrize(
+    "counts, error, match",
+    [
+        (COUNTS - 2, ValueError, "counts: got -1 among them"),
+        (COUNTS * float("nan"), ValueError, "counts: got nan"),
+        (COUNTS * 0, ValueError, "counts: got nothing above 0"),
+        (COUNTS[None], ValueError, r"counts: got shape \[1, 3\]"),
+        (COUNTS.tolist(), TypeError, "counts: got list"),
+        (None, TypeError, "counts: got NoneType"),
+    ],
+)
+@pytest.mark.parametrize("call", [emb.noise_distribution, emb.keep_probability])
+def test_bad_counts(call, counts, error, match):
+    with pytest.raises(error, match=match):
+        call(counts)
+
+
+@pytest.mark.parametrize("value", [float("nan"), -1.0, float("inf"), "1", None])
+def test_bad_parameters_of_counts(value):
+    for call, name in ((emb.noise_distribution, "power"), (emb.keep_probability, "threshold")):
+        with pytest.raises((ValueError, TypeError), match=f"{name}: got"):
+            call(COUNTS, value)
+    with pytest.raises(ValueError, match="power: got 10000.*try 0.75"):
+        emb.noise_distribution(COUNTS, 10000)
+    with pytest.raises(ValueError, match="threshold: got 1e-320"):
+        emb.keep_probability(COUNTS, 1e-320)
+
+
+@pytest.mark.parametrize(
+    "change, match",
+    [
+        ({"counts": torch.ones(2)}, "counts: got shape"),
+        ({"counts": -torch.ones(2, 3)}, "counts: got -1.0"),
+        ({"noise": torch.full((3,), 1.0)}, "noise: got a sum of 3, expected 1"),
+        ({"noise": torch.tensor([0.5, 0.5])}, r"noise: got shape \[2\], expected \[3\]"),
+        ({"noise": torch.tensor([1.5, -0.5, 0.0])}, "noise: got -0.5"),
+        ({"negatives": 0}, "negatives: got 0"),
+        ({"negatives": float("nan")}, "negatives: got nan"),
+        ({"scores": torch.zeros(2, 1)}, r"scores: got shape \[2, 1\]"),
+    ],
+)
+def test_bad_arguments_of_the_expected_loss(change, match):
+    good = {"counts": torch.ones(2, 3), "noise": torch.tensor([0.5, 0.25, 0.25]), "negatives": 5}
+    with pytest.raises(ValueError, match=match):
+        emb.expected_negative_sampling_loss(**{"scores": torch.zeros(2, 3), **good, **change})
+    if "scores" not in change:
+        with pytest.raises(ValueError, match=match):
+            emb.negative_sampling_optimum(**good | change)
+
+
+@pytest.mark.parametrize("train", [emb.train_negative_sampling, emb.train_softmax])
+@pytest.mark.parametrize(
+    "name, value, match",
+    [
+        ("config", emb.SkipGramConfig, "got the class SkipGramConfig, expected a SkipGramConfig"),
+        ("config", {}, "got dict"),
+        ("config", glove.GloveConfig(), "got GloveConfig"),
+        ("vocabulary", ["a", "b"], "got list"),
+        ("progress", "no", "got 'no', expected True, False or a function"),
+    ],
+)
+def test_arguments_of_another_type(train, name, value, match, vocabulary, generator):
+    config = emb.SkipGramConfig(width=4, subsample=0)
+    good = {"stream": GOOD, "vocabulary": vocabulary, "config": config, "generator": generator}
+    with pytest.raises(TypeError, match=f"{name}: {match}"):
+        train(**good | {name: value})
+
+
+def test_initial_tables_need_a_generator():
+    with pytest.raises(TypeError, match="generator: got None"):
+        emb.initial_tables(3, 3, 4, None)
+
+
+@pytest.mark.parametrize(
+    "change, match",
+    [
+        ({"window": 41}, "got 41, expected at most 40; the masks"),
+        ({"width": "5"}, "got '5'"),
+        ({"epochs": True}, "got True"),
+        ({"negatives": None}, "got None"),
+        ({"subsample": "no"}, "got 'no'"),
+        ({"noise_power": False}, "got False"),
+        ({"learning_rate": 1e300}, "got 1e.300, expected at most 1e.30"),
+        ({"learning_rate": 1e-300}, "got 1e-300, expected at least 1e-30"),
+    ],
+)
+def test_config_of_another_type_or_size(change, match):
+    with pytest.raises((ValueError, TypeError), match=f"{next(iter(change))}: {match}"):
+        emb.SkipGramConfig(**change)
+
+
+def test_a_huge_id_of_a_centre(vocabulary, generator):
+    centres = GOOD.clone()
+    centres[0] = 10**12
+    with pytest.raises(ValueError, match="centre_stream: got id 1000000000000, expected ids below 10,000,000"):
+        emb.train_negative_sampling(GOOD, vocabulary, emb.SkipGramConfig(), generator, centres)
+
+
+@pytest.mark.parametrize("learning_rate, epochs", [(1e9, 5), (10.0, 20), (1e9, 1)])
+def test_finite_divergence_is_said(topics, vocabulary, generator, learning_rate, epochs):
+    config = emb.SkipGramConfig.softmax(learning_rate=learning_rate, epochs=epochs)
+    with pytest.raises(ValueError, match="learning_rate: training diverged at .*lower it. The last loss"):
+        emb.train_softmax(topics, vocabulary, config, generator)
+
+
+def test_poor_learning_is_no_divergence():
+    _inputs.learned((ONE,), 0.1, 1.9, 1.0)
+    for last in (2.1, float("inf"), float("nan")):
+        with pytest.raises(ValueError, match="learning_rate"):
+            _inputs.learned((ONE,), 0.1, last, 1.0)
+
+
+def test_an_interrupt_while_the_helper_starts_ends_it(monkeypatch):
+    started, start = [], threading.Thread.start
+
+    def interrupted(thread):
+        start(thread)
+        started.append(thread)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    before = torch.get_num_threads()
+    with pytest.raises(KeyboardInterrupt):
+        descent.side_by_side(iter([lambda: None] * 3), iter([lambda: None] * 3))
+    started[0].join(10)
+    assert not started[0].is_alive() and started[0].daemon and torch.get_num_threads() == before

@@ -332,3 +332,72 @@ def test_what_cannot_be_trained_is_named(stream, vocabulary, generator):
             train(*entries, g=wrong)
     with pytest.raises(ValueError, match="learning_rate: training diverged at 1e\\+30; lower it"):
         train(*entries, config=glove.GloveConfig(width=D, learning_rate=1e30))
+
+
+def test_float32_tables_meet_float64_values(problem):
+    parameters, entries = problem
+    small = [p.float() for p in parameters]
+    for ours, right in zip(glove.glove_gradients(*small, *entries), glove.glove_gradients(*parameters, *entries)):
+        assert ours.dtype == torch.float32
+        torch.testing.assert_close(ours.double(), right, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("learning_rate", [10.0, 1e3, 1e9])
+def test_finite_divergence_is_said(stream, vocabulary, generator, learning_rate):
+    config = glove.GloveConfig(width=D, learning_rate=learning_rate)
+    with pytest.raises(ValueError, match="learning_rate: training diverged at .*lower it"):
+        glove.train_glove(glove.cooccurrences(stream, vocabulary), vocabulary, config, generator)
+
+
+def test_counts_that_zeros_fit_already_are_no_divergence(vocabulary, generator):
+    rows, columns = torch.cartesian_prod(torch.arange(V), torch.arange(V)).T
+    model = glove.train_glove((rows, columns, torch.ones(V * V)), vocabulary, CONFIG, generator)
+    assert model.losses[-1] < 0.1
+
+
+@pytest.mark.parametrize("window", [2**26 + 1, 10**12])
+def test_a_window_beyond_the_text_changes_nothing(stream, vocabulary, window):
+    for ours, right in zip(glove.cooccurrences(stream, vocabulary, window), glove.cooccurrences(stream, vocabulary, 50)):
+        assert torch.equal(ours, right)
+
+
+@pytest.mark.parametrize(
+    "change, error, match",
+    [
+        (lambda r, c, x: (r, c), TypeError, "entries: got .* expected three tensors"),
+        (lambda r, c, x: r[:3], TypeError, r"entries: got torch.int64 \[3\]"),
+        (lambda r, c, x: None, TypeError, "entries: got NoneType"),
+        (lambda r, c, x: (r.tolist(), c, x), TypeError, "entries: got .'list'"),
+        (lambda r, c, x: (r.double(), c, x), TypeError, "rows: got torch.float64"),
+        (lambda r, c, x: (r, c.int(), x), TypeError, "columns: got torch.int32"),
+        (lambda r, c, x: (r, c, x > 0), TypeError, "values: got torch.bool"),
+        (lambda r, c, x: (r, c, x.index_fill(0, r[:1], float("inf"))), ValueError, "values: got inf among them"),
+    ],
+)
+def test_entries_of_another_kind(stream, vocabulary, generator, change, error, match):
+    entries = change(*glove.cooccurrences(stream, vocabulary))
+    with pytest.raises(error, match=match):
+        glove.train_glove(entries, vocabulary, CONFIG, generator)
+
+
+@pytest.mark.parametrize(
+    "name, value",
+    [("config", glove.GloveConfig), ("config", {}), ("config", "fast"), ("vocabulary", ["a"]), ("progress", "no")],
+)
+def test_arguments_of_another_type(stream, vocabulary, generator, name, value):
+    entries = glove.cooccurrences(stream, vocabulary)
+    good = {"entries": entries, "vocabulary": vocabulary, "config": CONFIG, "generator": generator}
+    with pytest.raises(TypeError, match=f"{name}: got .*expected"):
+        glove.train_glove(**good | {name: value})
+    with pytest.raises(TypeError, match="vocabulary: got list"):
+        glove.cooccurrences(stream, ["a"])
+
+
+@pytest.mark.parametrize(
+    "name, value",
+    [("slices", 10**12), ("width", None), ("epochs", "3"), ("x_max", "10"), ("power", None), ("learning_rate", True)]
+    + [("learning_rate", 1e300), ("learning_rate", 1e-300)],
+)
+def test_settings_of_another_type_or_size(name, value):
+    with pytest.raises((ValueError, TypeError), match=f"{name}: got .*expected"):
+        glove.GloveConfig(**{name: value})

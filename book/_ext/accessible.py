@@ -15,6 +15,8 @@ REPAIRS = (
     # an empty corner of a table heads nothing
     ('<th class="head"><p></p></th>', "<td></td>"),
     ('<th class="head stub"><p></p></th>', "<td></td>"),
+    # a button's name is what it says: "Show code cell output"
+    ('<summary aria-label="Toggle hidden content">', "<summary>"),
 )
 
 

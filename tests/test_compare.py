@@ -65,6 +65,12 @@ def test_missing_and_added_outputs():
     assert compare.differences([stream("a"), stream("b")], [stream("ab")]) == []
 
 
+def test_which_stream_arrives_first_does_not_matter():
+    printed, warned = stream("a"), stream("training 100%", "stderr")
+    assert compare.differences([printed, warned], [warned, printed]) == []
+    assert compare.differences([printed, warned], [stream("a", "stderr"), stream("training 100%")])
+
+
 def test_pictures_are_not_compared_but_what_surrounds_them_is():
     old, new = ({"text/html": f'<p>{n} words</p><svg viewBox="0 0 {n} 2"><path d="M {n}"/></svg>'} for n in (1, 2))
     same = {"text/html": old["text/html"].replace("M 1", "M 7")}

@@ -62,11 +62,16 @@ def allowed(number: str, tolerance: Mapping) -> float:
 # --------------------------------------------------------------------------------------- outputs
 
 
+def by_stream(outputs: Sequence[Mapping]) -> list[Mapping]:
+    """What was printed, then the warnings, then the rest in order: which stream arrives first is a race."""
+    return sorted(outputs, key=lambda output: {"stdout": 0, "stderr": 1}.get(output.get("name"), 2))
+
+
 def parts(outputs: Sequence[Mapping]) -> list[tuple[str, str]]:
     """What of a cell's outputs is compared: (kind, text), in order, the pieces of a stream put together."""
     found: list[tuple[str, str]] = []
     streams: dict[str, int] = {}
-    for output in outputs:
+    for output in by_stream(outputs):
         kind = output["output_type"]
         if kind == "stream":
             name = output["name"]

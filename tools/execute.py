@@ -23,6 +23,7 @@ from nbclient.exceptions import CellExecutionError
 
 import pairs
 import setup_cell
+from compare import by_stream
 from kernels import AsyncOfflineKernelManager
 
 WIDGETS = "application/vnd.jupyter.widget-state+json"
@@ -103,6 +104,8 @@ def settle(notebook: nbformat.NotebookNode) -> str:
     """The JSON of an executed notebook, with widgets numbered in order of appearance and no trace of time."""
     for cell in notebook.cells:
         cell.metadata.pop("execution", None)
+        if cell.cell_type == "code":
+            cell.outputs = by_stream(cell.outputs)
     notebook.metadata.kernelspec, notebook.metadata.language_info = pairs.KERNEL, pairs.LANGUAGE
     state = notebook.metadata.get("widgets", {}).get(WIDGETS, {}).get("state", {})
     if not state:

@@ -169,7 +169,7 @@ def train_glove(
     _inputs.generator(generator)
     report, (rows, columns, values) = _inputs.reporter(progress), entries
     with torch.no_grad(), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta")
+        warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta|Sparse invariant checks are implicitly")
         slices = _slices(rows, columns, values, V, config)
         tables, losses = _descend(slices, V, config, generator, report)
     # Tables of zeros have r = −log X. The 1 is a floor: where every X is near 1, zeros fit already.

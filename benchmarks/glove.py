@@ -30,7 +30,7 @@ from glove import Glove as PeerGlove
 from lmcourse.data import Vocabulary, documents, sentences, word_similarities
 from lmcourse.embeddings import WordVectors
 from lmcourse.glove import GloveConfig, cooccurrences, glove_loss, train_glove
-from scipy.stats import spearmanr
+from lmcourse.probes import similarity
 
 SEEDS, CORES, MIN_COUNT, WINDOW = (1, 2, 3), 2, 5, 10
 CONFIG, PEER_EPOCHS = GloveConfig(), 30
@@ -38,9 +38,7 @@ CONFIG, PEER_EPOCHS = GloveConfig(), 30
 
 def wordsim(vectors: WordVectors) -> float:
     """Spearman's correlation of cosine and rating over the pairs of WordSim-353 that are known."""
-    pairs = [(a, b, rating) for a, b, rating in word_similarities() if a in vectors and b in vectors]
-    cosines = [float(torch.cosine_similarity(vectors[a], vectors[b], dim=0)) for a, b, _ in pairs]
-    return float(spearmanr(cosines, [rating for *_, rating in pairs])[0])
+    return similarity(vectors, word_similarities()).spearman
 
 
 def mean_loss(parameters, entries) -> float:

@@ -19,7 +19,7 @@ import torch
 from gensim.models import Word2Vec
 from lmcourse.data import Vocabulary, documents, sentences, word_similarities
 from lmcourse.embeddings import SkipGramConfig, WordVectors, train_negative_sampling
-from scipy.stats import spearmanr
+from lmcourse.probes import similarity
 
 SEEDS, CORES, MIN_COUNT = (1, 2, 3), 2, 5
 CONFIG = SkipGramConfig()
@@ -27,9 +27,7 @@ CONFIG = SkipGramConfig()
 
 def wordsim(vectors: WordVectors) -> float:
     """Spearman's correlation of cosine and rating over the pairs of WordSim-353 that are known."""
-    pairs = [(a, b, rating) for a, b, rating in word_similarities() if a in vectors and b in vectors]
-    cosines = [float(torch.cosine_similarity(vectors[a], vectors[b], dim=0)) for a, b, _ in pairs]
-    return float(spearmanr(cosines, [rating for *_, rating in pairs])[0])
+    return similarity(vectors, word_similarities()).spearman
 
 
 def lmcourse(text: list[list[str]], vocabulary: Vocabulary, seed: int) -> tuple[float, WordVectors]:

@@ -8,15 +8,8 @@ from numbers import Real
 import torch
 from torch import Tensor
 
-from lmcourse.arguments import cpu_generator as generator  # noqa: F401  (asked for here like the rest)
+from lmcourse.arguments import came, kind
 from lmcourse.data import Vocabulary
-
-
-def came(value) -> str:
-    """A tensor by its type and shape, a class by its name, anything else by its type."""
-    if isinstance(value, Tensor):
-        return f"{value.dtype} {list(value.shape)}"
-    return f"the class {value.__name__}" if isinstance(value, type) else type(value).__name__
 
 
 def whole(name: str, value, least: int = 1, most: float = math.inf, cure: str = "") -> None:
@@ -44,13 +37,8 @@ def rate(value) -> None:
         raise ValueError(f"learning_rate: got {value!r}, expected at least 1e-30; less changes nothing")
 
 
-def instance(name: str, value, kind: type, cure: str) -> None:
-    if not isinstance(value, kind):
-        raise TypeError(f"{name}: got {came(value)}, expected a {kind.__name__}; {cure}")
-
-
 def vocabulary(value) -> None:
-    instance("vocabulary", value, Vocabulary, "the one that made the ids")
+    kind("vocabulary", value, Vocabulary, "the one that made the ids")
 
 
 def ids(name: str, value, size: int, shape: tuple[int | None, ...]) -> None:

@@ -31,9 +31,18 @@ def listed(name: str, value, expected: str) -> None:
         raise TypeError(f"{name}: got {type(value).__name__}, expected {expected}")
 
 
+def came(value) -> str:
+    """A tensor by its type and shape, a class by its name, anything else by its type."""
+    return f"{value.dtype} {list(value.shape)}" if isinstance(value, Tensor) else _type(value)
+
+
+def _type(value) -> str:
+    return f"the class {value.__name__}" if isinstance(value, type) else type(value).__name__
+
+
 def kind(name: str, value, expected: type, cure: str) -> None:
     if not isinstance(value, expected):
-        raise TypeError(f"{name}: got {type(value).__name__}, expected a {expected.__name__}; {cure}")
+        raise TypeError(f"{name}: got {_type(value)}, expected a {expected.__name__}; {cure}")
 
 
 def cpu_generator(value) -> None:

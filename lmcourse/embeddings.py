@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from lmcourse import _inputs, descent, tiles
+from lmcourse import _inputs, arguments, descent, tiles
 from lmcourse.data import Vocabulary
 from lmcourse.skipgram import (
     expected_negative_sampling_loss,
@@ -116,7 +116,7 @@ def initial_tables(centres: int, contexts: int, width: int, generator: torch.Gen
     v is uniform in ±0.5/width and u is zero: every score is 0, so every model starts from the same known
     loss, and the rows of v differ, without which two words that see the same contexts would stay equal.
     """
-    _inputs.generator(generator)
+    arguments.cpu_generator(generator)
     for name, value in (("centres", centres), ("contexts", contexts), ("width", width)):
         _inputs.whole(name, value)
     v = (torch.rand(centres, width, generator=generator) - 0.5) / width
@@ -219,9 +219,9 @@ def _softmax_step(v: Tensor, u: Tensor, counts: Tensor) -> tuple[float, Tensor, 
 
 
 def _check_training(stream, vocabulary, config, generator, centre_stream) -> None:
-    _inputs.generator(generator)
+    arguments.cpu_generator(generator)
     _inputs.vocabulary(vocabulary)
-    _inputs.instance("config", config, SkipGramConfig, "use SkipGramConfig()")
+    arguments.kind("config", config, SkipGramConfig, "use SkipGramConfig()")
     for name, ids in (("stream", stream), ("centre_stream", centre_stream)):
         _inputs.stream(name, ids)
     _inputs.same_length(stream, centre_stream)

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lmcourse import _inputs
+from lmcourse import _inputs, arguments
 from lmcourse.cooccurrence import compressed, cooccurrences, stable_argsort
 from lmcourse.data import Vocabulary
 from lmcourse.descent import side_by_side
@@ -165,8 +165,8 @@ def train_glove(
     _inputs.vocabulary(vocabulary)
     V = len(vocabulary)
     _inputs.entries(entries, V, V)
-    _inputs.instance("config", config, GloveConfig, "use GloveConfig()")
-    _inputs.generator(generator)
+    arguments.kind("config", config, GloveConfig, "use GloveConfig()")
+    arguments.cpu_generator(generator)
     report, (rows, columns, values) = _inputs.reporter(progress), entries
     with torch.no_grad(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta|Sparse invariant checks are implicitly")

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from lmcourse import _inputs
+from lmcourse import _inputs, arguments
 
 # ----------------------------------------------------------------------------------------- pairs
 
@@ -138,7 +138,7 @@ def expected_negative_sampling_loss(scores: Tensor, counts: Tensor, noise: Tenso
     ``scores`` and ``counts`` [V, C], ``noise`` [C] sums to 1, ``negatives`` k.
     """
     if not isinstance(scores, Tensor) or not scores.is_floating_point():
-        raise TypeError(f"scores: got {_inputs.came(scores)}, expected a floating tensor [V, C]; v @ u.T")
+        raise TypeError(f"scores: got {arguments.came(scores)}, expected a floating tensor [V, C]; v @ u.T")
     _check_noise(counts, noise, negatives)
     if scores.shape != counts.shape:
         raise ValueError(f"scores: got shape {list(scores.shape)}, expected that of counts, {list(counts.shape)}")

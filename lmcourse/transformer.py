@@ -1,0 +1,250 @@
+"""One Transformer block, and the stack, embedding and head around it: BERT, GPT and T5 are all made of these.
+
+An encoder and a decoder are the same ``Stack``. The decoder's is told ``causal=True``, and T5's decoder has blocks with
+``cross`` attention to the encoder's states. B batch, T tokens, D width, V vocabulary.
+"""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from lmcourse import masks
+from lmcourse.arguments import came
+from lmcourse.attention import Attention, Cache, LayerCache, View
+from lmcourse.configuration import Config
+from lmcourse.objectives import cross_entropy
+from lmcourse.positions import RelativeBias, rotary, sinusoidal
+
+GELU_TANH = nn.GELU(approximate="tanh")
+ACTIVATIONS = {"gelu": F.gelu, "gelu_tanh": GELU_TANH, "relu": F.relu, "geglu": GELU_TANH, "swiglu": F.silu}
+GATED = ("geglu", "swiglu")
+
+
+def norm(config: Config) -> nn.Module:
+    """LayerNorm (Ba et al. 2016) or RMSNorm (Zhang & Sennrich 2019): over the last dimension, ε under the root."""
+    if config.norm == "rms":
+        return nn.RMSNorm(config.width, eps=config.epsilon)
+    return nn.LayerNorm(config.width, eps=config.epsilon, bias=config.bias)
+
+
+class FeedForward(nn.Module):
+    """W₂ f(W₁ x): Vaswani et al. 2017, equation 2. With a gate W₂ (f(W₁ x) ⊙ W₃ x): Shazeer 2020, equation 6."""
+
+    def __init__(self, config: Config):
+        super().__init__()
+        hidden = config.hidden or 4 * config.width
+        self.activation, self.gated = ACTIVATIONS[config.activation], config.activation in GATED
+        self.up = nn.Linear(config.width, hidden * (1 + self.gated), config.bias)  # W₁, with a gate [W₁; W₃]
+        self.down = nn.Linear(hidden, config.width, config.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, T, D) → (B, T, D)."""
+        if not self.gated:
+            return self.down(self.activation(self.up(x)))
+        x, gate = self.up(x).chunk(2, dim=-1)
+        return self.down(self.activation(x) * gate)
+
+
+class Residual(nn.Module):
+    """x + f(norm(x)), as in GPT-2 and T5, or norm(x + f(x)), as in Vaswani et al. 2017 and BERT."""
+
+    def __init__(self, config: Config, sublayer: nn.Module):
+        super().__init__()
+        self.norm, self.norm_first = norm(config), config.norm_first
+        self.sublayer, self.dropout = sublayer, nn.Dropout(config.dropout)
+
+    def forward(self, x: Tensor, *rest) -> Tensor:
+        if self.norm_first:
+            return x + self.dropout(self.sublayer(self.norm(x), *rest))
+        return self.norm(x + self.dropout(self.sublayer(x, *rest)))
+
+
+class Block(nn.Module):
+    """Tokens exchange what they know (attention), then each thinks alone (feed-forward): (B, T, D) → (B, T, D)."""
+
+    def __init__(self, config: Config, cross: bool = False):
+        super().__init__()
+        self.attention = Residual(config, Attention(config))
+        self.cross_attention = Residual(config, Attention(config)) if cross else None
+        self.feed_forward = Residual(config, FeedForward(config))
+
+    def forward(
+        self,
+        x: Tensor,
+        view: View = View(),
+        memory: Tensor | None = None,
+        memory_view: View = View(),
+        cache: LayerCache | None = None,
+    ) -> Tensor:
+        x = self.attention(x, view, None, cache)
+        if self.cross_attention is not None:
+            x = self.cross_attention(x, memory_view, memory, cache)
+        return self.feed_forward(x)
+
+
+class Stack(nn.Module):
+    """``layers`` blocks, and a norm at the end where the norm comes first in each."""
+
+    def __init__(self, config: Config, causal: bool = False, cross: bool = False):
+        super().__init__()
+        self.config, self.causal = config, causal
+        self.blocks = nn.ModuleList(Block(config, cross) for _ in range(config.layers))
+        self.norm = norm(config) if config.norm_first else nn.Identity()
+        self.dropout = nn.Dropout(config.dropout)
+        self.bias = RelativeBias(config.heads, both_sides=not causal) if config.position == "relative" else None
+
+    def forward(
+        self,
+        x: Tensor,
+        attention_mask: Tensor | None = None,
+        memory: Tensor | None = None,
+        memory_mask: Tensor | None = None,
+        cache: Cache | None = None,
+        states: list[Tensor] | None = None,
+    ) -> Tensor:
+        """(B, T, D) → (B, T, D).
+
+        ``attention_mask``: booleans (B, S), True at real tokens, S = T or, with a cache, all tokens so far.
+        ``memory`` (B, M, D) and ``memory_mask`` (B, M): an encoder's states for cross-attention.
+        ``states``: a list that then holds layers + 1 tensors: the input, and what each block gave (the last one normed).
+        """
+        view = self.view(x, attention_mask, cache)
+        memory_view = View(mask=None if memory_mask is None else masks.padding(memory_mask))
+        for i, block in enumerate(self.blocks):
+            if states is not None:
+                states.append(x)
+            x = block(x, view, memory, memory_view, None if cache is None else cache[i])
+        x = self.norm(x)
+        if states is not None:
+            states.append(x)
+        return x
+
+    def view(self, x: Tensor, attention_mask: Tensor | None, cache: Cache | None) -> View:
+        """What the tokens of ``x`` may see, and how their places enter the scores."""
+        T, past = x.shape[1], 0 if cache is None else cache.length
+        rotation = None
+        if self.config.position == "rotary":
+            places_ = places(T, past, attention_mask, x.device)
+            cos, sin = rotary(places_, self.config.d)  # (T, d/2) or (B, T, d/2)
+            rotation = (cos, sin) if cos.ndim == 2 else (cos[:, None], sin[:, None])  # (B, 1, T, d/2): for every head
+            rotation = tuple(part.to(x.dtype) for part in rotation)
+        return View(
+            causal=self.causal,
+            mask=None if attention_mask is None else masks.padding(attention_mask),
+            bias=None if self.bias is None else self.bias(T, past + T),
+            rotation=rotation,
+        )
+
+
+def places(T: int, past: int, attention_mask: Tensor | None, device: torch.device) -> Tensor:
+    """0, 1, 2, … for the last T of past + T tokens: (T,), or (B, T) counted over real tokens where there is padding."""
+    if attention_mask is None:
+        return torch.arange(past, past + T, device=device)
+    return (attention_mask.long().cumsum(-1) - 1).clamp(min=0)[:, past:]
+
+
+class Embedding(nn.Module):
+    """Token + position + segment vectors: (B, T) ids → (B, T, D)."""
+
+    def __init__(self, config: Config):
+        super().__init__()
+        self.config = config
+        self.tokens = nn.Embedding(config.vocabulary, config.width)
+        self.positions = nn.Embedding(config.positions, config.width) if config.position == "learned" else None
+        self.segments = nn.Embedding(config.segments, config.width) if config.segments else None
+        self.norm = nn.Identity() if config.norm_first else norm(config)
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(
+        self, tokens: Tensor, attention_mask: Tensor | None = None, segments: Tensor | None = None, past: int = 0
+    ) -> Tensor:
+        check_tokens(tokens, attention_mask, self.config, past)
+        x = self.tokens(tokens)
+        if self.config.position in ("learned", "sinusoidal"):
+            where = places(tokens.shape[1], past, attention_mask, tokens.device)
+            if self.positions is None:
+                x = x + sinusoidal(where, self.config.width).to(x.dtype)
+            else:
+                x = x + self.positions(where + self.config.first_position)
+        if self.segments is not None:
+            x = x + self.segments(torch.zeros_like(tokens) if segments is None else segments)
+        return self.dropout(self.norm(x))
+
+
+class Head(nn.Module):
+    """States to scores over the vocabulary: (..., D) → (..., V). The matrix is the embedding's unless untied.
+
+    Press & Wolf 2017 (tying); Devlin et al. 2019 (the transform before it); Raffel et al. 2020 (the factor 1/√D).
+    """
+
+    def __init__(self, config: Config, embedding: Embedding):
+        super().__init__()
+        D, V = config.width, config.vocabulary
+        self.transform = nn.Sequential(nn.Linear(D, D), nn.GELU(), norm(config)) if config.head_transform else None
+        self.vocabulary = nn.Linear(D, V, config.head_bias)
+        if config.tied:
+            self.vocabulary.weight = embedding.tokens.weight
+        self.scale = D**-0.5 if config.head_scaled and config.tied else 1.0
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.transform is not None:
+            x = self.transform(x)
+        return self.vocabulary(x if self.scale == 1 else x * self.scale)
+
+    def loss(self, x: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
+        """The weighted mean of -log p(target) over (B, T): scores are computed only where the weight is not 0."""
+        if x.device.type != "xla":  # there, a shape that depends on the data would compile anew at each step
+            counted = weights != 0
+            if not bool(counted.all()):
+                x, targets, weights = x[counted], targets[counted], weights[counted]  # (N, D), (N,), (N,)
+        return cross_entropy(self(x), targets, weights)
+
+
+# ------------------------------------------------------------------------------------------------ arguments
+
+
+def check_tokens(tokens: Tensor, attention_mask: Tensor | None, config: Config, past: int = 0) -> None:
+    if not isinstance(tokens, Tensor) or tokens.dtype != torch.int64 or tokens.ndim != 2 or not tokens.numel():
+        raise ValueError(f"tokens: got {came(tokens)}, expected int64 ids (B, T), not empty; use torch.tensor([ids])")
+    T = past + tokens.shape[1]
+    if config.longest is not None and T > config.longest:
+        raise ValueError(f"tokens: got {T} in a row, expected at most {config.longest}, the positions; cut them")
+    if tokens.device.type not in ("xla", "meta") and not 0 <= int(tokens.min()) <= int(tokens.max()) < config.vocabulary:
+        low, high = int(tokens.min()), int(tokens.max())
+        raise ValueError(f"tokens: got ids from {low} to {high}, expected 0 to {config.vocabulary - 1}, the vocabulary")
+    if attention_mask is not None:
+        if attention_mask.dtype != torch.bool:
+            raise TypeError(f"attention_mask: got {came(attention_mask)}, expected booleans, True at tokens; use .bool()")
+        if attention_mask.shape != (len(tokens), T):
+            expected = f"({len(tokens)}, {T}), one for each token"
+            raise ValueError(f"attention_mask: got shape {tuple(attention_mask.shape)}, expected {expected} so far")
+
+
+# ------------------------------------------------------------------------------------------- initial weights
+
+
+@torch.no_grad()
+def initialise(model: nn.Module, config: Config, generator: torch.Generator | None = None) -> None:
+    """Draw the weights: matrices normal, biases 0, norms 1.
+
+    The standard deviation is ``config.initial``, 0.02 as in GPT-2's and BERT's code. Where the norm comes first,
+    what is added to the stream (``output`` and ``down``) gets 0.02/√(2·layers): GPT-2's paper asks for 1/√N with N
+    residual layers, its released code has a flat 0.02, and this is how later code reads it. With ``initial=None`` it is
+    1/√(fan-in), embeddings 1 and queries 1/√(fan-in·d), which stands in for the missing 1/√d of the scores: T5's code.
+    """
+    for name, module in model.named_modules():
+        last = name.rpartition(".")[2]
+        if isinstance(module, nn.Embedding):
+            module.weight.normal_(0, 1.0 if config.initial is None else config.initial, generator=generator)
+        if not isinstance(module, nn.Linear):
+            continue
+        if module.bias is not None:
+            module.bias.zero_()
+        if last == "vocabulary" and config.tied:
+            continue  # the embedding, drawn before
+        deviation = config.initial or module.in_features**-0.5
+        if config.initial is None and last == "query" and not config.scale_scores:
+            deviation *= config.d**-0.5
+        if config.initial is not None and config.norm_first and last in ("output", "down"):
+            deviation /= (2 * config.layers) ** 0.5
+        module.weight.normal_(0, deviation, generator=generator)

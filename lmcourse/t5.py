@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor, nn
 
-from lmcourse.attention import Cache
 from lmcourse.configuration import Config
+from lmcourse.multihead import Cache
 from lmcourse.transformer import Embedding, Head, Stack, initialise
 
 

@@ -4,7 +4,8 @@ import torch
 from torch import Tensor, nn
 
 from lmcourse.configuration import Config
-from lmcourse.transformer import Embedding, Head, Stack, initialise, label_loss, new_linear
+from lmcourse.initialisation import initialise, new_linear
+from lmcourse.transformer import Embedding, Head, Stack, label_loss
 
 
 class BERT(nn.Module):

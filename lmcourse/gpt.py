@@ -5,8 +5,9 @@ from torch import Tensor, nn
 
 from lmcourse.arguments import no_padding_last
 from lmcourse.configuration import Config
+from lmcourse.initialisation import initialise, new_linear
 from lmcourse.multihead import Cache
-from lmcourse.transformer import Embedding, Head, Stack, initialise, label_loss, new_linear
+from lmcourse.transformer import Embedding, Head, Stack, label_loss
 
 
 class GPT(nn.Module):

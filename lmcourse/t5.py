@@ -4,8 +4,9 @@ import torch
 from torch import Tensor, nn
 
 from lmcourse.configuration import Config
+from lmcourse.initialisation import initialise
 from lmcourse.multihead import Cache
-from lmcourse.transformer import Embedding, Head, Stack, initialise
+from lmcourse.transformer import Embedding, Head, Stack
 
 
 class T5(nn.Module):

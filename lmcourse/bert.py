@@ -5,6 +5,8 @@ from torch import Tensor, nn
 
 from lmcourse.configuration import Config
 from lmcourse.initialisation import initialise, new_linear
+from lmcourse.objectives import cross_entropy
+from lmcourse.spans import MaskedSpans
 from lmcourse.transformer import Embedding, Head, Stack, label_loss
 
 
@@ -94,16 +96,27 @@ class NextSentence(Classifier):
 
 
 class SpanBoundaryHead(nn.Module):
-    """SpanBERT's second objective (Joshi et al. 2020, section 3.2): each token of a masked span from the two tokens
-    outside it and its place within it.
+    """SpanBERT's second objective (Joshi et al. 2020, section 3.2): each token of a hidden span from the two tokens
+    around the span and its place within, through two layers and BERT's own output matrix.
     """
 
     def __init__(self, bert: BERT, longest: int = 20, width: int = 200, generator: torch.Generator | None = None):
         super().__init__()
         D = bert.config.width
         self.places = nn.Embedding(longest, width)
-        self.transform = nn.Sequential(
-            nn.Linear(2 * D + width, D), nn.GELU(), nn.LayerNorm(D), nn.Linear(D, D), nn.GELU(), nn.LayerNorm(D)
-        )
+        first = (nn.Linear(2 * D + width, D), nn.GELU(), nn.LayerNorm(D))
+        self.transform = nn.Sequential(*first, nn.Linear(D, D), nn.GELU(), nn.LayerNorm(D))
         initialise(self, bert.config, generator)
-        self.head = bert.head.vocabulary  # tied, as the masked head
+        self.vocabulary = bert.head.vocabulary
+
+    def forward(self, x: Tensor, spans: MaskedSpans) -> Tensor:
+        """States (B, T, D) → scores (N, V) of the N hidden tokens, row by row. Places beyond ``longest`` share one."""
+        rows, columns = spans.weights.nonzero(as_tuple=True)
+        left, right = (x[rows, side[rows, columns]] for side in (spans.left, spans.right))  # (N, D) each
+        place = self.places((spans.place[rows, columns] - 1).clamp(max=self.places.num_embeddings - 1))
+        return self.vocabulary(self.transform(torch.cat([left, right, place], dim=-1)))
+
+    def loss(self, x: Tensor, spans: MaskedSpans) -> Tensor:
+        """-log p(token | the span's neighbours), the mean over hidden tokens; added to that of the masked head."""
+        hidden = spans.weights > 0
+        return cross_entropy(self(x, spans), spans.targets[hidden], spans.weights[hidden])

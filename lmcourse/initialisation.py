@@ -16,11 +16,14 @@ def initialise(model: nn.Module, config: Config, generator: torch.Generator | No
     T5's: 1/√(fan-in), token vectors 1, queries 1/√(fan-in·d), which stands in for the missing 1/√d of the scores.
     """
     for name, module in model.named_modules():
+        name = name.rpartition(".")[2]
         if isinstance(module, nn.Linear) and module.bias is not None:
             module.bias.zero_()
-        tied = config.tied and name.endswith("vocabulary")  # the embedding's matrix, which is drawn once
+        tied = config.tied and name == "vocabulary"  # the embedding's matrix, which is drawn once
         if isinstance(module, nn.Linear | nn.Embedding) and not tied:
-            module.weight.normal_(0, _deviation(name.rpartition(".")[2], module, config), generator=generator)
+            module.weight.normal_(0, _deviation(name, module, config), generator=generator)
+        if name in ("query", "query_key_value") and config.initial is None and not config.scale_scores:
+            module.weight[: config.heads * config.d] *= config.d**-0.5
 
 
 def _deviation(name: str, module: nn.Linear | nn.Embedding, config: Config) -> float:
@@ -29,8 +32,7 @@ def _deviation(name: str, module: nn.Linear | nn.Embedding, config: Config) -> f
         return config.initial / (2 * config.layers) ** 0.5 if added else config.initial
     if isinstance(module, nn.Embedding):
         return config.width**-0.5 if name == "table" else 1.0
-    fan_in = module.in_features * (config.d if name == "query" and not config.scale_scores else 1)
-    return fan_in**-0.5
+    return module.in_features**-0.5
 
 
 def new_linear(config: Config, outputs: int, generator: torch.Generator | None = None) -> nn.Linear:

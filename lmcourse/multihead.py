@@ -68,41 +68,45 @@ class Attention(nn.Module):
     Queries come from ``x``; keys and values from ``x`` too, or from the ``memory`` of an encoder (cross-attention).
     """
 
-    def __init__(self, config: Config):
+    def __init__(self, config: Config, cross: bool = False):
         super().__init__()
-        self.d, self.dropout = config.d, config.dropout
+        D, d = config.width, config.d
+        self.d, self.dropout = d, config.dropout
+        self.sizes = config.heads * d, config.groups * d, config.groups * d  # of all queries, keys, values
         self.scale = None if config.scale_scores else 1.0
-        self.query = nn.Linear(config.width, config.heads * config.d, config.bias)
-        self.key_value = nn.Linear(config.width, 2 * config.groups * config.d, config.bias)
-        self.output = nn.Linear(config.heads * config.d, config.width, config.bias)
+        if cross:
+            self.query = nn.Linear(D, self.sizes[0], config.bias)
+            self.key_value = nn.Linear(D, sum(self.sizes[1:]), config.bias)
+        else:
+            self.query_key_value = nn.Linear(D, sum(self.sizes), config.bias)  # three matrices in one product
+        self.output = nn.Linear(self.sizes[0], D, config.bias)
         self.kernel = fast_attention
 
     def forward(
         self, x: Tensor, view: View = View(), memory: Tensor | None = None, cache: LayerCache | None = None
     ) -> Tensor:
         """(B, T, D) → (B, T, D)."""
-        q = self.split(self.query(x))  # (B, H, T, d)
-        if view.rotation is not None:
-            q = rotate(q, *view.rotation)
-        k, v = self.keys_values(x, view, cache) if memory is None else self.memory_keys_values(memory, cache)
+        q, k, v = self.itself(x, view, cache) if memory is None else self.across(x, memory, cache)
         if self.training and self.dropout:
             view = replace(view, dropout=self.dropout)
         heads = self.kernel(q, k, v, view, self.scale)  # (B, H, T, d)
         return self.output(heads.transpose(1, 2).flatten(2))  # (B, T, H·d) → (B, T, D)
 
-    def keys_values(self, x: Tensor, view: View, cache: LayerCache | None) -> tuple[Tensor, Tensor]:
-        k, v = (self.split(part) for part in self.key_value(x).chunk(2, dim=-1))  # (B, G, T, d) each
+    def itself(self, x: Tensor, view: View, cache: LayerCache | None) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries (B, H, T, d), keys and values (B, G, S, d) of the same tokens and those in the cache."""
+        q, k, v = (self.split(part) for part in self.query_key_value(x).split(self.sizes, dim=-1))
         if view.rotation is not None:
-            k = rotate(k, *view.rotation)
-        return (k, v) if cache is None else cache.extend(k, v)
+            q, k = rotate(q, *view.rotation), rotate(k, *view.rotation)
+        return (q, k, v) if cache is None else (q, *cache.extend(k, v))
 
-    def memory_keys_values(self, memory: Tensor, cache: LayerCache | None) -> tuple[Tensor, Tensor]:
-        if cache is not None and cache.memory is not None:
-            return cache.memory
-        k, v = (self.split(part) for part in self.key_value(memory).chunk(2, dim=-1))
-        if cache is not None:
-            cache.memory = k, v
-        return k, v
+    def across(self, x: Tensor, memory: Tensor, cache: LayerCache | None) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries of ``x``, keys and values of ``memory``, which a cache keeps from the first call on."""
+        pair = None if cache is None else cache.memory
+        if pair is None:
+            pair = tuple(self.split(part) for part in self.key_value(memory).split(self.sizes[1:], dim=-1))
+            if cache is not None:
+                cache.memory = pair
+        return self.split(self.query(x)), *pair
 
     def split(self, x: Tensor) -> Tensor:
         """(B, T, H·d) → (B, H, T, d)."""

@@ -17,6 +17,7 @@ from numbers import Real
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from lmcourse import arguments
 
@@ -34,10 +35,12 @@ def cross_entropy(logits: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
     """
     _check_loss(logits, targets, weights)
     counts = weights > 0
-    log_p = logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(-1)  # [..., V]
-    log_p = log_p.gather(-1, targets.masked_fill(~counts, 0).unsqueeze(-1)).squeeze(-1)  # [...]
-    weights = weights.to(log_p.dtype)
-    return -(weights * log_p.masked_fill(~counts, 0)).sum() / weights.sum()  # filled, since 0 · -inf is NaN
+    V, single = logits.shape[-1], torch.promote_types(logits.dtype, torch.float32)
+    losses = F.cross_entropy(  # -log p(target), one for each position
+        logits.reshape(-1, V).to(single), targets.masked_fill(~counts, 0).flatten(), reduction="none"
+    ).view(targets.shape)
+    weights = weights.to(single)
+    return (weights * losses.masked_fill(~counts, 0)).sum() / weights.sum()  # filled, since 0 · ∞ is NaN
 
 
 # ------------------------------------------------------------------------------- from left to right

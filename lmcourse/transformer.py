@@ -65,7 +65,7 @@ class Block(nn.Module):
     def __init__(self, config: Config, cross: bool = False):
         super().__init__()
         self.attention = Residual(config, Attention(config))
-        self.cross_attention = Residual(config, Attention(config)) if cross else None
+        self.cross_attention = Residual(config, Attention(config, cross=True)) if cross else None
         self.feed_forward = Residual(config, FeedForward(config))
 
     def forward(

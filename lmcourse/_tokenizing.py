@@ -91,9 +91,10 @@ def write(path: str | Path, kind: str, parts: Mapping) -> None:
 def read(path: str | Path, kind: str, names: Sequence[str]) -> list:
     """The parts called ``names`` of a file that :func:`write` wrote for the same kind."""
     found = read_json(path)
-    if not isinstance(found, dict) or found.get("lmcourse") != kind:
-        came = found.get("lmcourse", "another program's") if isinstance(found, dict) else "another program's"
-        raise ValueError(f"path: {path} is {came} file, expected {kind}; use the class whose save wrote it")
+    came = found.get("lmcourse") if isinstance(found, dict) else None
+    if came != kind:
+        came = f"a file of {came}" if came else "another program's file"
+        raise ValueError(f"path: {path} is {came}, expected one of {kind}; use the class whose save wrote it")
     if found.get("version") != _VERSION:
         raise ValueError(
             f"path: {path} has version {found.get('version')!r}, expected {_VERSION}; train and save again, or "

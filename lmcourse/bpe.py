@@ -66,7 +66,10 @@ class BPE:
             raise TypeError("vocabulary: not every piece is a str")
         if len(self.ids) < len(self.vocabulary):
             raise ValueError(f"vocabulary: {repeated(self.vocabulary)!r} stands in it twice, expected once")
-        if missing := [piece for piece in (*self._required, *self.specials) if piece not in self.ids]:
+        _tokenizing.specials(self.specials, (END,))
+        if UNKNOWN in self._required and UNKNOWN not in self.specials:
+            raise ValueError(f"specials: got {self.specials}, expected {UNKNOWN!r} among them; add it")
+        if missing := [piece for piece in dict.fromkeys((*self._required, *self.specials)) if piece not in self.ids]:
             raise ValueError(f"vocabulary: got none of {missing[:3]}, expected {len(missing)} such pieces in addition")
         self._check_merges()
 
@@ -210,11 +213,13 @@ class ByteBPE(BPE):
     def from_files(cls, encoder_json: str | Path, vocab_bpe: str | Path) -> "ByteBPE":
         """The published files of GPT-2: ids of the pieces, and a merge a line. What no merge makes is special."""
         ids = _tokenizing.read_json(encoder_json)
-        if not isinstance(ids, Mapping) or sorted(ids.values()) != list(range(len(ids))):
+        if not isinstance(ids, Mapping) or {*ids.values()} != {*range(len(ids))}:
             raise ValueError(f"encoder_json: {encoder_json} is not a mapping from pieces to the ids 0, 1, 2 and so on")
         lines = Path(vocab_bpe).read_text(encoding="utf-8").split("\n")
         lines = lines[lines[0].startswith("#version") :]
         merges = tuple(tuple(line.split(" ")) for line in lines if line)
+        if wrong := [merge for merge in merges if len(merge) != 2]:
+            raise ValueError(f"vocab_bpe: {vocab_bpe} has the line {' '.join(wrong[0])!r}, expected two pieces a line")
         made = {*BYTES, *("".join(merge) for merge in merges)}
         vocabulary = tuple(sorted(ids, key=ids.get))
         return cls(vocabulary, merges, tuple(piece for piece in vocabulary if piece not in made))

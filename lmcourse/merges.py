@@ -46,17 +46,17 @@ def learn_merges_plainly(words: Words, pieces: int, forbidden: Collection[str] =
     """
     counted = _checked(words, pieces)
     age = {symbol: i for i, symbol in enumerate(sorted_symbols(counted))}
-    merges, size = {}, len(age) + pieces
-    while len(age) < size:
+    merges = []
+    while len(merges) < pieces:
         counts = _pair_counts(counted)
         allowed = [pair for pair in counts if "".join(pair) not in forbidden]
         if not allowed:
             break
         best = min(allowed, key=lambda pair: (-counts[pair], age[pair[0]], age[pair[1]]))
         counted = _merge_in_words(counted, best)
-        age.setdefault("".join(best), len(age))  # ab + c and a + bc are one piece
-        merges.setdefault(best, Merge(*best, counts[best]))
-    return list(merges.values())
+        age[_new("".join(best), age)] = len(age)
+        merges.append(Merge(*best, counts[best]))
+    return merges
 
 
 def _pair_counts(words: Words) -> Counter[Pair]:
@@ -73,6 +73,13 @@ def _merge_in_words(words: Words, pair: Pair) -> Words:
     for word, n in words.items():
         merged[tuple(_merge_in_word(word, pair))] += n
     return merged
+
+
+def _new(piece: str, known: Collection[str]) -> str:
+    """No piece is made in two ways, since merges within a piece come in one order, unless a symbol looks like it."""
+    if piece in known:
+        raise ValueError(f"words: the symbol {piece!r} reads like other symbols together; use a different one")
+    return piece
 
 
 def _merge_in_word(word: Sequence[str], pair: Pair) -> Iterable[str]:
@@ -93,15 +100,15 @@ def learn_merges(words: Words, pieces: int, forbidden: Collection[str] = ()) -> 
     """
     _checked(words, pieces)
     learner = _Learner(words)
-    merges, size = {}, len(learner.pieces) + pieces
-    if size >= _LAST:
-        raise ValueError(f"pieces: got {pieces:,}, expected fewer, so that there are at most {_LAST - 1:,} in all")
-    while len(learner.pieces) < size and (pair := learner.best()):
+    merges = []
+    if len(learner.pieces) + pieces >= _LAST:
+        raise ValueError(f"pieces: got {pieces:,}, expected fewer, so that there are at most {_LAST:,} in all")
+    while len(merges) < pieces and (pair := learner.best()):
         left, right = (learner.pieces[ord(c)] for c in pair)
         if left + right not in forbidden:
-            merges.setdefault(pair, Merge(left, right, learner.counts[pair]))
+            merges.append(Merge(left, right, learner.counts[pair]))
             learner.merge(pair, left + right)
-    return list(merges.values())
+    return merges
 
 
 class _Learner:
@@ -132,10 +139,9 @@ class _Learner:
         return None
 
     def merge(self, pair: str, piece: str) -> None:
-        if piece not in self.code:
-            self.code[piece] = chr(len(self.pieces))
-            self.pieces.append(piece)
-        new, (first, second) = self.code[piece], pair
+        new = self.code[_new(piece, self.code)] = chr(len(self.pieces))
+        self.pieces.append(piece)
+        first, second = pair
         before, after, twice = defaultdict(list), defaultdict(list), []  # words, by the pair's neighbour there
         for i in self.where.pop(pair):
             parts = self.words[i].split(pair)
@@ -168,7 +174,7 @@ def _checked(words: Words, pieces: int) -> Words:
     if not isinstance(pieces, int) or isinstance(pieces, bool) or pieces < 0:
         raise ValueError(f"pieces: got {pieces!r}, expected a whole number from 0 on")
     for word, n in words.items():
-        if not isinstance(word, str) and not all(isinstance(symbol, str) and symbol for symbol in word):
+        if not isinstance(word, str) and not (isinstance(word, Sequence) and all(s and isinstance(s, str) for s in word)):
             raise TypeError(f"words: got {word!r}, expected {expected}")
         if type(n) is not int or n < 1:
             raise ValueError(f"words[{word!r}]: got {n!r}, expected how often it occurs, a whole number from 1 on")

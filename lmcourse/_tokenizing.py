@@ -63,6 +63,8 @@ def known_ids(ids, size: int) -> list[int]:
     ids = ids.tolist() if isinstance(ids, torch.Tensor) else ids
     arguments.listed("ids", ids, "a list of ids; use encode(text)")
     ids = list(ids)
+    if set(map(type, ids)) == {int} and 0 <= min(ids) and max(ids) < size:
+        return ids
     for i, x in enumerate(ids):
         if not isinstance(x, Integral) or isinstance(x, bool):
             raise TypeError(f"ids[{i}]: got {x!r}, expected a whole number; decode one text at a time")

@@ -40,7 +40,7 @@ def _byte_characters() -> tuple[str, ...]:
 
 
 BYTES = _byte_characters()
-_BYTE_OF = {character: byte for byte, character in enumerate(BYTES)}
+_BYTE_OF = {ord(character): byte for byte, character in enumerate(BYTES)}
 
 
 @dataclass(frozen=True)
@@ -204,7 +204,8 @@ class ByteBPE(BPE):
         for text in _tokenizing.documents(texts):
             chunks.update(_CHUNK.findall(text))
         for chunk, n in chunks.items():  # a word never goes on behind the end of a chunk
-            for word in _BYTE_WORD.findall(chunk):
+            one_word = chunk[0] == " " and chunk[1:].isalpha()
+            for word in (chunk,) if one_word else _BYTE_WORD.findall(chunk):
                 counts[word] += n
         words = {_spelled(word): n for word, n in counts.items()}
         return cls._learn(words, sorted(BYTES), size, _tokenizing.specials(specials))
@@ -232,9 +233,11 @@ class ByteBPE(BPE):
 
     def _text(self, pieces: list[str]) -> str:
         spelled = (_spelled(piece) if piece in self.specials else piece for piece in pieces)
-        return bytes(_BYTE_OF[c] for c in "".join(spelled)).decode("utf-8", errors="replace")
+        return "".join(spelled).translate(_BYTE_OF).encode("latin-1").decode("utf-8", errors="replace")
 
 
 def _spelled(text: str) -> str:
     """The UTF-8 bytes of a text, each as its character."""
+    if text.isascii() and text.isprintable():
+        return text.replace(" ", "Ġ")
     return "".join(map(BYTES.__getitem__, text.encode()))

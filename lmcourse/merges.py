@@ -1,7 +1,7 @@
 """Byte-pair encoding's two loops, learning merges and applying them: each first as the algorithm says, then fast.
 
 Gage (1994), "A new algorithm for data compression"; Sennrich et al. (2016), "Neural machine translation of rare
-words with subword units", algorithm 1. A *word* is a sequence of symbols, the strings that it starts out from.
+words with subword units", algorithm 1. A *word* is a tuple of symbols, the strings that it starts out from, or a str where each is one character.
 """
 
 import math
@@ -10,11 +10,12 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from itertools import pairwise
+from operator import add
 
 __all__ = ["Merge", "apply_merges", "apply_merges_plainly", "learn_merges", "learn_merges_plainly", "sorted_symbols"]
 
 Pair = tuple[str, str]
-Words = Mapping[Sequence[str], int]
+Words = Mapping[str | tuple[str, ...], int]
 _LAST = 0x10FFFF  # the last code point there is
 
 
@@ -44,16 +45,15 @@ def learn_merges_plainly(words: Words, pieces: int, forbidden: Collection[str] =
     those of the ``tokenizers`` library, which compares ids. No piece of ``forbidden`` is made. It ends early when no
     pair is left. Raises ``ValueError`` or ``TypeError`` for words that are not sequences of symbols with a count.
     """
-    counted = _checked(words, pieces)
-    age = {symbol: i for i, symbol in enumerate(sorted_symbols(counted))}
+    age = {symbol: i for i, symbol in enumerate(_symbols(words, pieces))}
     merges = []
     while len(merges) < pieces:
-        counts = _pair_counts(counted)
+        counts = _pair_counts(words)
         allowed = [pair for pair in counts if "".join(pair) not in forbidden]
         if not allowed:
             break
         best = min(allowed, key=lambda pair: (-counts[pair], age[pair[0]], age[pair[1]]))
-        counted = _merge_in_words(counted, best)
+        words = _merge_in_words(words, best)
         age[_new("".join(best), age)] = len(age)
         merges.append(Merge(*best, counts[best]))
     return merges
@@ -98,8 +98,7 @@ def learn_merges(words: Words, pieces: int, forbidden: Collection[str] = ()) -> 
     is two characters, and to merge is to split and join. Counts are kept up to date; ``where`` says in which words a
     pair stands or stood. The heap holds every pair at its count or more; a pair taken at an old count goes back.
     """
-    _checked(words, pieces)
-    learner = _Learner(words)
+    learner = _Learner(words, _symbols(words, pieces))
     merges = []
     if len(learner.pieces) + pieces >= _LAST:
         raise ValueError(f"pieces: got {pieces:,}, expected fewer, so that there are at most {_LAST:,} in all")
@@ -114,16 +113,16 @@ def learn_merges(words: Words, pieces: int, forbidden: Collection[str] = ()) -> 
 class _Learner:
     """The words under way, how often each pair stands in them, where, and a heap of the pairs."""
 
-    def __init__(self, words: Words):
-        self.pieces = ["", *sorted_symbols(words)]  # by code point; "\0" stands at both ends of a word
+    def __init__(self, words: Words, symbols: list[str]):
+        self.pieces = ["", *symbols]  # by code point; "\0" stands at both ends of a word
         self.code = {piece: chr(i) for i, piece in enumerate(self.pieces)}
         code = self.code.__getitem__
         self.words = ["\0" + "".join(map(code, word)) + "\0" for word in words]
         self.times = list(words.values()).__getitem__
-        self.where = defaultdict(list)
+        self.where = where = defaultdict(list)
         for i, word in enumerate(self.words):
-            for pair in map(str.__add__, word[1:-1], word[2:-1]):
-                self.where[pair].append(i)
+            for pair in map(add, word[1:-1], word[2:-1]):
+                where[pair].append(i)
         self.counts = defaultdict(int, {pair: sum(map(self.times, at)) for pair, at in self.where.items()})
         self.heap = [(-n, pair) for pair, n in self.counts.items()]
         heapify(self.heap)
@@ -167,18 +166,21 @@ class _Learner:
             heappush(self.heap, (-self.counts[new], new))
 
 
-def _checked(words: Words, pieces: int) -> Words:
-    expected = 'a mapping from words to counts; use {("l", "o", "w", "</w>"): 5}'
+def _symbols(words: Words, pieces: int) -> list[str]:
+    """The sorted symbols of words that can be learned from."""
+    expected = 'a mapping from sequences of symbols to counts; use {("l", "o", "w", "</w>"): 5}'
     if not isinstance(words, Mapping):
         raise TypeError(f"words: got {type(words).__name__}, expected {expected}")
     if not isinstance(pieces, int) or isinstance(pieces, bool) or pieces < 0:
         raise ValueError(f"pieces: got {pieces!r}, expected a whole number from 0 on")
-    for word, n in words.items():
-        if not isinstance(word, str) and not (isinstance(word, Sequence) and all(s and isinstance(s, str) for s in word)):
-            raise TypeError(f"words: got {word!r}, expected {expected}")
-        if type(n) is not int or n < 1:
-            raise ValueError(f"words[{word!r}]: got {n!r}, expected how often it occurs, a whole number from 1 on")
-    return words
+    if wrong := [kind.__name__ for kind in set(map(type, words)) if not issubclass(kind, (str, tuple))]:
+        raise TypeError(f"words: got a word of type {wrong[0]}, expected {expected}")
+    if wrong := [symbol for symbol in set().union(*words) if not isinstance(symbol, str) or not symbol]:
+        raise TypeError(f"words: got the symbol {wrong[0]!r}, expected {expected}")
+    if not set(map(type, words.values())) <= {int} or min(words.values(), default=1) < 1:
+        word, n = next((word, n) for word, n in words.items() if type(n) is not int or n < 1)
+        raise ValueError(f"words[{word!r}]: got {n!r}, expected how often it occurs, a whole number from 1 on")
+    return sorted_symbols(words)
 
 
 # -------------------------------------------------------------------------------------- applying

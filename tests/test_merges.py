@@ -210,9 +210,9 @@ def test_the_merge_learned_first_wins_not_the_longest_piece(apply):
     [
         (["low"], 1, TypeError, "words: got list, expected a mapping"),
         ("low", 1, TypeError, "words: got str, expected a mapping"),
-        ({("l", 1): 1}, 1, TypeError, "expected a mapping from words to counts"),
-        ({("l", ""): 1}, 1, TypeError, "expected a mapping from words to counts"),
-        ({3: 1}, 1, TypeError, "words: got 3, expected a mapping from words to counts"),
+        ({("l", 1): 1}, 1, TypeError, "words: got the symbol "),
+        ({("l", ""): 1}, 1, TypeError, "words: got the symbol "),
+        ({3: 1}, 1, TypeError, "words: got a word of type int, expected a mapping from sequences"),
         ({"low": 0}, 1, ValueError, "words['low']: got 0, expected how often"),
         ({"low": 1.5}, 1, ValueError, "words['low']: got 1.5, expected how often"),
         ({"low": 1}, -1, ValueError, "pieces: got -1, expected a whole number from 0 on"),

@@ -7,8 +7,6 @@ words, and where libraries differ on them: :mod:`lmcourse.wordpiece_words`.
 
 import json
 import os
-import tempfile
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -16,7 +14,7 @@ from numbers import Integral
 from pathlib import Path
 
 from lmcourse import arguments, wordpiece_training
-from lmcourse.wordpiece_words import WHITE_SPACE, words
+from lmcourse.wordpiece_words import WHITE_SPACE, count_words, words
 
 _CONTINUES = wordpiece_training.CONTINUES
 _SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -139,10 +137,10 @@ class WordPiece:
         First come the ``specials``, then every character c of the texts as c and ##c, so that known characters never
         give ``unknown``, then what :func:`lmcourse.wordpiece_training.merges` joins under the ``criterion``. It stays
         smaller where no merge is left that scores above 0. Words of more than 100 characters are left out. Raises
-        ``ValueError`` if the characters do not fit. Source: Schuster & Nakajima 2012, section 3.
+        ``ValueError`` if the characters do not fit. Source: Schuster & Nakajima 2012.
         """
         arguments.whole("size", size)
-        counts = _count_words(texts, lowercase, cls.longest_word)
+        counts = {word: n for word, n in count_words(texts, lowercase).items() if len(word) <= cls.longest_word}
         vocabulary = dict.fromkeys((*_checked_specials(specials), *_alphabet(counts)))
         if len(vocabulary) > size:
             raise ValueError(f"size: got {size}, expected {len(vocabulary)} or more, for specials and characters")
@@ -176,7 +174,7 @@ class WordPiece:
         """What :meth:`save` wrote. Raises ``ValueError`` if the file is truncated, of another kind or version."""
         try:
             content = json.loads(_read(path))
-        except json.JSONDecodeError as error:
+        except (json.JSONDecodeError, RecursionError) as error:
             raise ValueError(f"{path}: not whole JSON ({error}); save() it again") from None
         if not isinstance(content, dict) or content.pop("format", None) != _FORMAT:
             raise ValueError(f"{path}: not a file of WordPiece.save(); for a vocab.txt use WordPiece.from_file()")
@@ -185,9 +183,10 @@ class WordPiece:
         if content.keys() != {"lowercase", "unknown", "longest_word", "vocabulary"}:
             raise ValueError(f"{path}: got the keys {sorted(content)}, which save() does not write; save() it again")
         try:
-            return cls(tuple(content.pop("vocabulary")), **content)
+            arguments.kind("vocabulary", content["vocabulary"], list, "one of pieces")
+            return cls(**content | {"vocabulary": tuple(content["vocabulary"])})
         except TypeError as error:
-            raise ValueError(f"{path}: {error}") from None
+            raise ValueError(f"{path}: {error}; save() it again") from None
 
 
 def _check_pieces(name: str, pieces, first: int) -> None:
@@ -199,19 +198,7 @@ def _check_pieces(name: str, pieces, first: int) -> None:
             raise ValueError(f"{name}: got {piece!r} at {places[piece]} and at {i}, expected each piece once")
 
 
-def _count_words(texts: Iterable[str], lowercase: bool, longest: int) -> Counter:
-    arguments.listed("texts", texts, "a list of str; use [d.text for d in data.documents('novels')]")
-    runs, counts = Counter(), Counter()
-    for i, text in enumerate(texts):
-        arguments.text(f"texts[{i}]", text)
-        runs.update(WHITE_SPACE.split(text))
-    for run, times in runs.items():
-        for word in words(run, lowercase):
-            counts[word] += times * (len(word) <= longest)
-    return +counts  # without those that are too long
-
-
-def _alphabet(counts: Counter) -> list[str]:
+def _alphabet(counts: Iterable[str]) -> list[str]:
     letters = sorted({c for word in counts for c in word})
     return letters + [_CONTINUES + c for c in letters]
 
@@ -222,6 +209,9 @@ def _checked_specials(specials: tuple[str, ...]) -> tuple[str, ...]:
         arguments.text("specials", special)
         if special.startswith(_CONTINUES) or len(words(special, lowercase=False)) < 2:
             raise ValueError(f"specials: got {special!r}, which text could hold as a word; write it in brackets: [PAD]")
+    _check_pieces("specials", specials, first=0)
+    if "[UNK]" not in specials:
+        raise ValueError(f"specials: got {specials}, expected [UNK] among them, for words that cannot be cut")
     return specials
 
 
@@ -234,12 +224,9 @@ def _read(path: str | Path) -> str:
 
 def _write(path: Path, text: str) -> None:
     """To a temporary file beside it, then renamed: nobody finds half a file."""
-    data = text.encode("utf-8")
-    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-        try:
-            file.write(data)
-            file.close()
-            os.replace(file.name, path)
-        except BaseException:
-            os.unlink(file.name)
-            raise
+    data, temporary = text.encode("utf-8"), path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    try:
+        temporary.write_bytes(data)
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)

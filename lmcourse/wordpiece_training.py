@@ -1,15 +1,15 @@
 """Which pieces WordPiece should have: merge the two neighbours that raise a language model's likelihood most.
 
-The words of a corpus are sequences of pieces, at first single characters. The model is a unigram model of the N pieces,
-n_x of them x: its log likelihood is Σ n_x log(n_x / N) = Σ n_x log n_x − N log N. Merging the neighbours a, b at all the
-m places where they meet leaves n_a − m, n_b − m and N − m, and m new pieces; so the gain is known exactly without going
-through the corpus. With m small beside n_a and n_b it is **m (PMI(a, b) − 1)**, where PMI = log(m N / (n_a n_b)):
+The words of a corpus are sequences of pieces, at first single characters. The model is a unigram model of the N
+pieces, n_x of them x: its log likelihood is Σ n_x log(n_x / N) = Σ n_x log n_x − N log N. Merging the neighbours a, b
+at all the m places where they meet leaves n_a − m, n_b − m and N − m, and m new pieces; so the gain is known exactly
+without going through the corpus. With m small beside n_a and n_b it is **m (PMI(a, b) − 1)**, where PMI = log(m N / (n_a n_b)):
 m · PMI if the other pieces kept their probabilities, less m because these must make room for the new one.
 
-What is known: Schuster & Nakajima 2012, section 3, add the word unit that raises the likelihood of the training data
-most. What is not: Google's trainer for BERT was never released. The often told quotient m / (n_a n_b) is a later guess,
-and the trainer named WordPiece in the ``tokenizers`` library is its BPE trainer, which takes the largest m. All three
-are here by name: "likelihood", "count", "quotient".
+What is known: the WordPieceModel of Schuster & Nakajima 2012 adds the unit that raises the likelihood of the training
+data most, until there are enough or the rise is too small. What is not: Google's trainer for BERT was never released.
+The often told quotient m / (n_a n_b) is a later guess, and the trainer named WordPiece in the ``tokenizers`` library is
+its BPE trainer, which takes the largest m. All three are here by name: "likelihood", "quotient", "count".
 """
 
 import math
@@ -75,8 +75,9 @@ def likelihood_gain(m: int, left: int, right: int, total: int, there: int = 0, s
 def plain_merges(words: Mapping[str, int], criterion: str = "likelihood") -> Iterator[tuple[str, str]]:
     """The merges one after the other, everything counted afresh for each: the algorithm as it is described.
 
-    ``words``: how often each word occurs. Scores that differ by less than rounding tie, and of these the pair that comes
-    first in alphabetical order wins. It ends where no merge scores above 0. Raises ``ValueError`` for another criterion.
+    ``words``: how often each word occurs. Scores that differ by less than rounding tie; of these the pair that comes
+    first in alphabetical order wins. It ends where no merge scores above 0. Raises ``ValueError`` for an unknown
+    ``criterion`` or no words. Source: Schuster & Nakajima 2012, the model by counts of single pieces.
     """
     _check(words, criterion)
     cut = {word: characters(word) for word in words}
@@ -207,7 +208,7 @@ def _released(n: Tensor, m: Tensor) -> Tensor:
 
 
 def _check(words: Mapping[str, int], criterion: str) -> None:
-    if criterion not in _LEAST:
+    if not isinstance(criterion, str) or criterion not in _LEAST:
         raise ValueError(f"criterion: got {criterion!r}, expected one of {', '.join(_LEAST)}")
     if not words:
         raise ValueError("words: got none, expected one or more; give text that holds a letter")

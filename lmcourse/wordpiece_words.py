@@ -1,17 +1,19 @@
 """BERT's words: text is cleaned, parted at white space and parted again at punctuation, by fixed rules.
 
-Two readings of the rules differ a little. Here, as in Hugging Face's ``tokenizers``, private use characters are dropped
-(BERT's code keeps them) and a capital sigma becomes σ also at a word's end (BERT's code: ς). As in BERT's code, the
-ideographs U+2B820 to U+2B91F stand alone (the library's range starts at U+2B920).
+Two codes by which the rules are known differ a little. Here, as in Hugging Face's ``tokenizers``, private use
+characters are dropped (BERT's code keeps them) and a capital sigma becomes σ also at a word's end (BERT's code: ς). As
+in BERT's code, the ideographs U+2B820 to U+2B91F stand alone (the library's range starts at U+2B920).
 
-Categories are those of Python's ``unicodedata``, Unicode 14 in Python 3.11. The library's tables of categories are of
-Unicode 8, older: of all code points, 500 accents, format characters and punctuation marks that came later are letters to
-it, and five signs have the category that they had then (U+166D, U+1734, U+1885, U+1886, U+111C9). Its lower case is
-newer: it knows 55 capitals that are unassigned here.
+Categories are those of Python's ``unicodedata``, Unicode 14 in Python 3.11. The library's are of Unicode 8: about 500
+accents, format characters and punctuation marks that came later are letters to it, and five signs have the category of
+that time (U+166D, U+1734, U+1885, U+1886, U+111C9). Its lower case is newer: of 55 characters that are unassigned here
+it knows that they are capitals.
 """
 
 import re
 import unicodedata
+from collections import Counter
+from collections.abc import Iterable
 
 from lmcourse import arguments
 
@@ -35,6 +37,19 @@ def words(text: str, lowercase: bool = True) -> list[str]:
         text = text.replace("Σ", "σ").lower()  # str.lower alone would look at a sigma's neighbours
         text = "".join(c for c in unicodedata.normalize("NFD", text) if unicodedata.category(c) != "Mn")
     return [word for run in text.split() for word in _parted(run)]
+
+
+def count_words(texts: Iterable[str], lowercase: bool = True) -> Counter:
+    """How often each word occurs in the texts together. Raises ``TypeError`` for a text that is not a str."""
+    arguments.listed("texts", texts, "a list of str; use [d.text for d in data.documents('novels')]")
+    runs, counts = Counter(), Counter()
+    for i, text in enumerate(texts):
+        arguments.text(f"texts[{i}]", text)
+        runs.update(WHITE_SPACE.split(text))
+    for run, times in runs.items():  # each different run once
+        for word in words(run, lowercase):
+            counts[word] += times
+    return counts
 
 
 def _cleaned(c: str) -> str:

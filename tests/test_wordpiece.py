@@ -382,7 +382,7 @@ CORPUS = {"hug": 10, "pug": 5, "pun": 12, "bun": 4, "hugs": 5, "banana": 3, "aaa
 def test_the_gain_is_the_rise_of_the_likelihood():
     """Every pair of a small corpus, before and after some merges, against the likelihood counted by brute force."""
     cut = [(training.characters(word), times) for word, times in CORPUS.items()]
-    merges_seen = 0
+    wrong = []  # m · PMI alone and the quotient: how far off
     for chosen in (("##u", "##g"), ("h", "##ug"), ("##a", "##a"), ("##n", "##a"), ("##na", "##na")):
         pairs, counts = Counter(), Counter()
         for pieces, times in cut:
@@ -395,19 +395,17 @@ def test_the_gain_is_the_rise_of_the_likelihood():
             right = log_likelihood(apply(cut, pair)) - log_likelihood(cut)
             gain = training.likelihood_gain(m, a, b, N, counts[training.joined(*pair)], pair[0] == pair[1])
             assert gain == pytest.approx(right, abs=1e-9)
-            assert abs(m * math.log(m * N / (a * b)) - right) > 0.1  # m · PMI alone
-            assert abs(training.likelihood_gain(m, a, b, N - m) - right) > 0.1
-            merges_seen += 1
+            wrong.append((abs(m * math.log(m * N / (a * b)) - right), abs(m / (a * b) - right)))
         cut = apply(cut, chosen)
-    assert merges_seen > 50
+    assert len(wrong) > 50 and min(map(min, wrong)) > 1e-3
 
 
 def test_the_same_piece_by_two_ways_is_counted_as_one():
     """ab ##c and a ##bc are both abc."""
     cut = [(["ab", "##c"], 3), (["abc"], 2), (["ab"], 1), (["x", "##c"], 1)]
     right = log_likelihood(apply(cut, ("ab", "##c"))) - log_likelihood(cut)
-    assert training.likelihood_gain(3, 4, 4, 10, there=2) == pytest.approx(right)
-    assert training.likelihood_gain(3, 4, 4, 10) != pytest.approx(right)
+    assert training.likelihood_gain(3, 4, 4, 11, there=2) == pytest.approx(right)
+    assert training.likelihood_gain(3, 4, 4, 11) != pytest.approx(right)
 
 
 @pytest.mark.parametrize("scale", [10**3, 10**5])
@@ -469,7 +467,7 @@ def test_both_versions_give_the_same_merges(name, most, criterion):
     plain, fast = (m(sample(name), criterion) for m in (training.plain_merges, training.merges))
     firsts = [pair for _, pair in zip(range(most), plain, strict=False)]
     assert firsts == [pair for _, pair in zip(range(most), fast, strict=False)]
-    assert len(firsts) > 5
+    assert len(firsts) > 5 or (name, criterion) == ("repeats", "likelihood")  # no merge of a's raises the likelihood
 
 
 @settings(max_examples=100, deadline=None)
@@ -501,11 +499,12 @@ def test_every_merge_raises_the_likelihood_until_none_does():
     assert all(log_likelihood(apply(cut, pair)) <= likelihood[-1] + 1e-6 for pair in left)
 
 
-def test_equal_scores_go_by_the_alphabet():
-    assert next(training.merges({"xy": 1, "ab": 1, "cd": 1})) == ("a", "##b")
-    assert next(training.merges({"cd": 1, "xy": 1, "ab": 1})) == ("a", "##b")
-    # The same score by another sum: log 4 twice against 2 log 2 each; 1e-16 must not decide.
-    assert list(training.merges({"xy": 2, "ab": 2})) == list(training.plain_merges({"ab": 2, "xy": 2}))
+@pytest.mark.parametrize("criterion", CRITERIA)
+def test_equal_scores_go_by_the_alphabet(criterion):
+    for version in (training.merges, training.plain_merges):
+        for order in (["xy", "ab", "cd"], ["cd", "xy", "ab"]):
+            got = list(version({word: 7 for word in order}, criterion))
+            assert got == [("a", "##b"), ("c", "##d"), ("x", "##y")][: len(got)] and len(got) >= 2
 
 
 TEXTS = ["Hug, pug! Pun bun hugs; hug pun.", "The banks of the river: the bankers' bank.", "Bananas, 中文 é \x00 naïve" + " x" * 9]
@@ -551,17 +550,187 @@ def test_special_tokens_of_ones_own():
 def test_count_is_what_the_library_s_trainer_does():
     """Its trainer named WordPiece is BPE: the same pieces as ours by count, and not as ours by likelihood."""
     tokenizers = pytest.importorskip("tokenizers")
-    text = data.documents("novels")[0].text
+    text = data.documents("novels")[0].text[:100_000]
     reference = tokenizers.Tokenizer(tokenizers.models.WordPiece(unk_token="[UNK]"))
     reference.normalizer = tokenizers.normalizers.BertNormalizer()
     reference.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
-    size = 500
-    trainer = tokenizers.trainers.WordPieceTrainer(vocab_size=size, special_tokens=["[UNK]"], show_progress=False)
+    trainer = tokenizers.trainers.WordPieceTrainer(vocab_size=300, special_tokens=["[UNK]"], show_progress=False)
     reference.train_from_iterator([text], trainer)
-    theirs = set(reference.get_vocab())
-    ours = {c: set(WordPiece.train([text], size, ("[UNK]",), c).vocabulary) for c in CRITERIA}
-    print({c: len(theirs & ours[c]) for c in CRITERIA}, len(theirs))
-    assert 0
+    theirs = [piece for piece in reference.get_vocab() if len(piece.removeprefix("##")) > 1 and piece != "[UNK]"]
+    shared = {}
+    for criterion in CRITERIA:
+        pairs = training.merges(Counter(words(text)), criterion)
+        made = dict.fromkeys(training.joined(*pair) for _, pair in zip(range(len(theirs)), pairs, strict=False))
+        shared[criterion] = len({*theirs} & {*made}) / len(theirs)
+    assert shared["count"] > 0.97, "all but the last few, where equal counts go by another rule"
+    assert shared["likelihood"] < 0.7 and shared["quotient"] < 0.1
+
+
+# ------------------------------------------------------------------------------------------ files
+
+
+@pytest.fixture
+def small():
+    return WordPiece.train(TEXTS, 80, lowercase=False)
+
+
+def test_saved_and_loaded_is_the_same(small, tmp_path):
+    path = tmp_path / "pieces.json"
+    for made in (small, WordPiece(("é", "[?]", "##\u2028", "\x85"), unknown="[?]", longest_word=7)):
+        made.save(path)
+        again = WordPiece.load(str(path))
+        assert again == made and again.ids == made.ids
+        assert [p.name for p in tmp_path.iterdir()] == ["pieces.json"]
+    assert small.encode(TEXTS[0]) == WordPiece(small.vocabulary, lowercase=False).encode(TEXTS[0])
+
+
+def test_a_failed_save_changes_nothing(small, tmp_path, monkeypatch):
+    path = tmp_path / "pieces.json"
+    small.save(path)
+    before = path.read_bytes()
+    with pytest.raises(ValueError):
+        WordPiece(("[UNK]", "\ud800")).save(path)
+
+    def refuse(*_):
+        raise OSError("disk")
+
+    monkeypatch.setattr(wordpiece.os, "replace", refuse)
+    with pytest.raises(OSError, match="disk"):
+        WordPiece(("[UNK]", "a")).save(path)
+    assert path.read_bytes() == before and [p.name for p in tmp_path.iterdir()] == ["pieces.json"]
+    with pytest.raises(FileNotFoundError):
+        small.save(tmp_path / "nowhere" / "pieces.json")
+
+
+def test_every_truncation_is_refused(small, tmp_path):
+    path = tmp_path / "pieces.json"
+    small.save(path)
+    whole = path.read_bytes()
+    for length in range(0, len(whole) - 1, 17):
+        path.write_bytes(whole[:length])
+        with pytest.raises(ValueError, match="pieces.json: not (whole JSON|UTF-8)"):
+            WordPiece.load(path)
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"format": "other"}, "not a file of WordPiece.save"),
+        ({"format": None}, "not a file of WordPiece.save"),
+        ({"version": 2}, "got version 2, expected 1"),
+        ({"version": None}, "got version None, expected 1"),
+        ({"extra": 1}, "got the keys .*extra"),
+        ({"lowercase": None}, "lowercase: got NoneType, expected a bool"),
+        ({"vocabulary": 7}, "got int, expected a list; one of pieces"),
+        ({"vocabulary": "[UNK]"}, "got str, expected a list; one of pieces"),
+        ({"vocabulary": ["a"]}, "unknown: '\\[UNK\\]' is not among the 1 pieces"),
+        ({"vocabulary": ["[UNK]", "a", "a"]}, "got 'a' at 1 and at 2, expected each piece once"),
+        ({"vocabulary": ["[UNK]", 3]}, "got 3 at 1, expected a piece"),
+        ({"vocabulary": ["[UNK]", ["a"]]}, "expected a piece"),
+        ({"longest_word": 0}, "longest_word: got 0"),
+        ({"unknown": ["[UNK]"]}, "unknown: got list, expected str"),
+    ],
+)
+def test_other_files_are_refused(small, tmp_path, change, message):
+    path = tmp_path / "pieces.json"
+    small.save(path)
+    path.write_text(json.dumps(json.loads(path.read_text(encoding="utf-8")) | change), encoding="utf-8")
+    with pytest.raises(ValueError, match=message):
+        WordPiece.load(path)
+
+
+@pytest.mark.parametrize("content", ["[]", "3", "null", "[UNK]\na\n", "{}", "[" * 100_000])
+def test_json_of_another_kind_is_refused(tmp_path, content):
+    path = tmp_path / "pieces.json"
+    path.write_text(content, encoding="utf-8")
+    with pytest.raises(ValueError, match="pieces.json"):
+        WordPiece.load(path)
+
+
+def test_a_vocabulary_file(tmp_path):
+    path = tmp_path / "vocab.txt"
+    for content in ("[UNK]\na\n##b\n", "[UNK]\na\n##b", "[UNK]\r\na\r\n##b\r\n"):
+        path.write_bytes(content.encode())
+        assert WordPiece.from_file(path).vocabulary == ("[UNK]", "a", "##b")
+    path.write_text("[UNK]\n\u2028\n\x85\n", encoding="utf-8", newline="\n")  # line ends to str.splitlines
+    assert WordPiece.from_file(str(path)).vocabulary == ("[UNK]", "\u2028", "\x85")
+
+
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        (b"", "got '' at 1, expected a piece"),
+        (b"[UNK]\na\n\nb\n", "vocab.txt: got '' at 3, expected a piece"),
+        (b"[UNK]\na\nb\na\n", "vocab.txt: got 'a' at 2 and at 4, expected each piece once"),
+        (b"[PAD]\na\n", r"unknown: '\[UNK\]' is not among the 2 pieces"),
+        ("[UNK]\né".encode()[:-1], "vocab.txt: not UTF-8 .* at byte 6"),
+        (b"\x80\x81", "not UTF-8"),
+    ],
+)
+def test_a_bad_vocabulary_file_is_refused(tmp_path, content, message):
+    path = tmp_path / "vocab.txt"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=message):
+        WordPiece.from_file(path)
+
+
+def test_a_truncated_vocabulary_file_is_told_by_its_size(tmp_path):
+    path = tmp_path / "vocab.txt"
+    path.write_bytes(vocab_txt().read_bytes()[:100_000])
+    with pytest.raises(ValueError, match=r"vocab.txt: got 1\d,\d+ pieces, expected 30,522; copy"):
+        WordPiece.from_file(path, SIZE)
+
+
+# --------------------------------------------------------------------------------------- bad input
+
+
+@pytest.mark.parametrize("text", [None, 3, b"bytes", ["a"], float("nan")])
+def test_text_that_is_none_is_refused(small, text):
+    for call in (small.encode, small.pieces, small.encode_pair, words, lambda t: small.encode_pair("a", t or 3)):
+        with pytest.raises(TypeError, match="text: got .*, expected str"):
+            call(text)
+
+
+@pytest.mark.parametrize(
+    "arguments, error, message",
+    [
+        ({"texts": "a text"}, TypeError, "texts: got str, expected a list of str"),
+        ({"texts": None}, TypeError, "texts: got NoneType"),
+        ({"texts": ["a", 3]}, TypeError, r"texts\[1\]: got int, expected str"),
+        ({"texts": []}, ValueError, "words: got none, expected one or more"),
+        ({"texts": ["", " \x00"]}, ValueError, "words: got none, expected one or more"),
+        ({"size": 0}, ValueError, "size: got 0"),
+        ({"size": 2.5}, ValueError, "size: got 2.5"),
+        ({"size": 20}, ValueError, r"size: got 20, expected \d\d or more"),
+        ({"criterion": "bpe"}, ValueError, "criterion: got 'bpe', expected one of likelihood, count, quotient"),
+        ({"criterion": []}, ValueError, r"criterion: got \[\], expected one of"),
+        ({"specials": "[UNK]"}, TypeError, "specials: got str, expected a tuple"),
+        ({"specials": ("[UNK]", 3)}, TypeError, "specials: got int, expected str"),
+        ({"specials": ("[UNK]", "PAD")}, ValueError, "specials: got 'PAD', which text could hold as a word"),
+        ({"specials": ("[UNK]", "##x")}, ValueError, "specials: got '##x'"),
+        ({"specials": ("[UNK]", "")}, ValueError, "specials: got ''"),
+        ({"specials": ("[UNK]", "[X]", "[X]")}, ValueError, r"specials: got '\[X\]' at 1 and at 2"),
+        ({"specials": ("[PAD]",)}, ValueError, r"specials: got .*, expected \[UNK\] among them"),
+    ],
+)
+def test_bad_arguments_of_training_are_refused(arguments, error, message):
+    with pytest.raises(error, match=message):
+        WordPiece.train(**({"texts": TEXTS, "size": 90} | arguments))
+
+
+@pytest.mark.parametrize("version", [training.merges, training.plain_merges])
+def test_bad_words_are_refused(version):
+    with pytest.raises(ValueError, match="words: got none"):
+        next(version({}))
+    with pytest.raises(ValueError, match="words: got an empty word"):
+        next(version({"": 1}))
+
+
+def test_a_vocabulary_is_a_tuple():
+    with pytest.raises(TypeError, match="vocabulary: got list, expected a tuple; use tuple"):
+        WordPiece(["[UNK]"])
+    with pytest.raises(ValueError, match=r"vocabulary: got 3 at 1"):
+        WordPiece(("[UNK]", 3))
 
 
 if __name__ == "__main__":

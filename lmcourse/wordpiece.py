@@ -105,6 +105,7 @@ class WordPiece:
 
         Raises ``ValueError`` if the vocabulary has no ``[CLS]`` or ``[SEP]``. Source: Devlin et al. 2019, figure 2.
         """
+        arguments.text("a", a)
         for special in ("[CLS]", "[SEP]"):
             if special not in self.ids:
                 raise ValueError(f"vocabulary: got no {special}, expected one; give it to train() among the specials")
@@ -116,7 +117,8 @@ class WordPiece:
         """The words of the pieces, with a space between two. What :func:`words` dropped is lost: white space as it was,
         control characters, in uncased models capitals and accents, and every word that became ``unknown``.
 
-        Encoded again it gives the same ids unless it holds special tokens. Raises ``ValueError`` for an id outside.
+        The ids of a text, decoded and encoded again, are the same unless ``unknown`` is among them. Raises
+        ``ValueError`` for an id outside the vocabulary.
         """
         arguments.listed("ids", ids, "a list of ids; use encode(text)")
         text: list[str] = []
@@ -185,8 +187,8 @@ class WordPiece:
         try:
             arguments.kind("vocabulary", content["vocabulary"], list, "one of pieces")
             return cls(**content | {"vocabulary": tuple(content["vocabulary"])})
-        except TypeError as error:
-            raise ValueError(f"{path}: {error}; save() it again") from None
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{path}: {error}") from None
 
 
 def _check_pieces(name: str, pieces, first: int) -> None:

@@ -3,8 +3,8 @@
 The words of a corpus are sequences of pieces, at first single characters. The model is a unigram model of the N
 pieces, n_x of them x: its log likelihood is Σ n_x log(n_x / N) = Σ n_x log n_x − N log N. Merging the neighbours a, b
 at all the m places where they meet leaves n_a − m, n_b − m and N − m, and m new pieces; so the gain is known exactly
-without going through the corpus. With m small beside n_a and n_b it is **m (PMI(a, b) − 1)**, where PMI = log(m N / (n_a n_b)):
-m · PMI if the other pieces kept their probabilities, less m because these must make room for the new one.
+without going through the corpus. With m small beside n_a and n_b it is **m (PMI(a, b) − 1)**, where PMI is
+log(m N / (n_a n_b)): m · PMI if the other pieces kept their probabilities, less m because they make room for a new one.
 
 What is known: the WordPieceModel of Schuster & Nakajima 2012 adds the unit that raises the likelihood of the training
 data most, until there are enough or the rise is too small. What is not: Google's trainer for BERT was never released.
@@ -82,12 +82,7 @@ def plain_merges(words: Mapping[str, int], criterion: str = "likelihood") -> Ite
     _check(words, criterion)
     cut = {word: characters(word) for word in words}
     while True:
-        counts, pairs = Counter(), Counter()
-        for word, pieces in cut.items():
-            for piece in pieces:
-                counts[piece] += words[word]
-            for pair in neighbours(pieces):
-                pairs[pair] += words[word]
+        counts, pairs = _counted(cut, words)
         scores = {pair: _score(criterion, pair, m, counts) for pair, m in pairs.items()}
         best = max(scores.values(), default=0)
         if best <= _LEAST[criterion]:
@@ -95,6 +90,17 @@ def plain_merges(words: Mapping[str, int], criterion: str = "likelihood") -> Ite
         pair = min(pair for pair, score in scores.items() if score >= best * (1 - _TIE))
         yield pair
         cut = {word: merged(pieces, pair, joined(*pair)) for word, pieces in cut.items()}
+
+
+def _counted(cut: Mapping[str, list[str]], words: Mapping[str, int]) -> tuple[Counter, Counter]:
+    """How often each piece occurs, and each pair of neighbours, in words that are cut so and occur so often."""
+    counts, pairs = Counter(), Counter()
+    for word, pieces in cut.items():
+        for piece in pieces:
+            counts[piece] += words[word]
+        for pair in neighbours(pieces):
+            pairs[pair] += words[word]
+    return counts, pairs
 
 
 def _score(criterion: str, pair: tuple[str, str], m: int, counts: Counter) -> float:

@@ -27,15 +27,20 @@ OLD = unicodedata.ucd_3_2_0
 STRINGS = [  # without lone surrogates, which the library cannot take
     "", " ", "\n\t \r\n", "transformerify laern tasty taaaaasty bankify", "Transformers transform; bankers bank.",
     "My dog is CUTE", "he likes playing", "don't can't 'tis I'm o'clock", "[CLS] [MASK] [SEP] [PAD] [UNK] [unused1]",
-    "##ing # ## ### ing##", "a##b", "$1,000.50 + 20% = ^x_2~ `code` <tag> a|b", "…—–‘’“”«»¿¡§¶†‡•", "x-ray e-mail --- ...",
+    "##ing # ## ### ing##", "a##b", "$1,000.50 + 20% = ^x_2~ `code` <tag> a|b",
+    "…—–‘’“”«»¿¡§¶†‡•", "x-ray e-mail --- ...",
     "naïve café Ångström cafe\u0301 A\u030angstro\u0308m", "İstanbul Iğdır ısı ıI i\u0307", "Straße STRASSE ẞ ß",
     "ΣΊΣΥΦΟΣ σίσυφος Σ ΟΔΟΣ.", "ǅ ǈ ǋ ǲ Ǆ ǆ", "ﬁ ﬂ ﬀ ﬃ ſt", "Ⅷ ⅷ Ⓐ ⓐ", "𝐁𝐨𝐥𝐝 𝔽𝕣𝕒𝕜 ℌ ℝ ℵ Ω K Å", "½ ² ³ ₂ ⁿ № ™ ©",
-    "👨\u200d👩\u200d👧\u200d👦 👍🏽 🏳\ufe0f\u200d🌈 ❤\ufe0f ☺\ufe0e 🇩🇪 1\ufe0f\u20e3", "e\u0301\u0323\u0302 a\u0300\u0316\u0300 \u0301x",
-    "한국어 각 \u1112\u1161\u11ab\u1100\u116e\u11a8 ㄱㄴㄷ ㅏ", "שלום עולם שָׁלוֹם", "السلام عليكم مُحَمَّد ـــ لا", "\u202eabc\u202c \u2066x\u2069",
+    "👨\u200d👩\u200d👧\u200d👦 👍🏽 🏳\ufe0f\u200d🌈 ❤\ufe0f ☺\ufe0e 🇩🇪 1\ufe0f\u20e3",
+    "e\u0301\u0323\u0302 a\u0300\u0316\u0300 \u0301x",
+    "한국어 각 \u1112\u1161\u11ab\u1100\u116e\u11a8 ㄱㄴㄷ ㅏ",
+    "שלום עולם שָׁלוֹם", "السلام عليكم مُحَمَّد ـــ لا", "\u202eabc\u202c \u2066x\u2069",
     "中文字符 漢字かな交じり文 カタカナ ﾊﾝｶｸ", "中a国b", "㐀㐁 䶿 鿿 豈 \U00020000\U0002a6d0 \U0002a700 \U0002b740 \U0002f800", "、。「」！？",
-    "हिन्दी नमस्ते ไทย ภาษาไทย தமிழ் বাংলা ༄༅", "a\x00b\x01c\x1cd\x1de\x1ef\x1fg", "a\x0bb\x0cc\x85d\x7fe", "a\u00a0b\u2003c\u3000d\u1680e",
+    "हिन्दी नमस्ते ไทย ภาษาไทย தமிழ் বাংলা ༄༅",
+    "a\x00b\x01c\x1cd\x1de\x1ef\x1fg", "a\x0bb\x0cc\x85d\x7fe", "a\u00a0b\u2003c\u3000d\u1680e",
     "a\u2028b\u2029c\u202fd\u205fe", "a\u200bb\u200cc\u200dd\u200ee\u200ff\ufeffg\u00adh\u2060i", "a\ufffdb \ufffd",
-    "\ue000 a\uf8ffb \U000f0000 \U0010fffd", "\u0378 a\u0378b \U0001fffe \uffff \U0010ffff", "a" * 100, "a" * 101, "b" * 200,
+    "\ue000 a\uf8ffb \U000f0000 \U0010fffd", "\u0378 a\u0378b \U0001fffe \uffff \U0010ffff",
+    "a" * 100, "a" * 101, "b" * 200,
     "é" * 100 + " " + "é" * 101, "e\u0301" * 100, "a\u200b" * 101, "1" * 50, "!" * 150, "ａｂｃ ＡＢＣ １２３ ！", "Ꭰ ꭰ Ა ა ᲀ",
     "http://example.org/a_b?c=d&e=%20#f user@example.com C:\\dir\\file.txt", "def f(x): return x**2 != {1: [2]}",
 ]  # fmt: skip
@@ -72,6 +77,11 @@ def published():
 
 
 @pytest.fixture(scope="module")
+def reference():
+    return library()
+
+
+@pytest.fixture(scope="module")
 def recorded():
     return json.loads(FIXTURE.read_text(encoding="utf-8"))
 
@@ -87,7 +97,9 @@ def record() -> dict:
     reference = library()
     strings = [[s, reference.encode(s).ids] for s in STRINGS]
     used = {i for _, ids in strings for i in ids} | {reference.token_to_id(s) for s in wordpiece._SPECIALS}
-    return {"strings": strings, "vocabulary": {reference.id_to_token(i): i for i in sorted(used)}}
+    vocabulary = {reference.id_to_token(i): i for i in sorted(used)}
+    source = "pieces and ids of BERT base uncased, Google, Apache-2.0; encoded by tokenizers of Hugging Face"
+    return {"source": source, "strings": strings, "vocabulary": vocabulary}
 
 
 # ------------------------------------------------------------------------------------------ words
@@ -171,14 +183,17 @@ def test_every_code_point_gives_the_words_of_the_library(lowercase, monkeypatch)
 
     A code point whose category is the same in 3.2 and today must agree.
     """
-    different = []
+    different, skipped = [], ("Cs",) if lowercase else ("Cs", "Cn")
     for start in range(0, 0x110000, 256):
-        block = [f"a{chr(i)}b" for i in range(start, start + 256) if unicodedata.category(chr(i)) != "Cs"]
+        block = [chr(i) for i in range(start, start + 256) if unicodedata.category(chr(i)) not in skipped]
+        block = [f"a{c}b" for c in block]
         if library_words(" ".join(block), lowercase) != words(" ".join(block), lowercase):
             answers = ((text, library_words(text, lowercase)) for text in block)
             different += [(text, theirs) for text, theirs in answers if theirs != words(text, lowercase)]
     assert [text for text, theirs in different if not explained(text[1], text, theirs, lowercase, monkeypatch)] == []
-    assert 300 < len(different) < 1200
+    if unicodedata.unidata_version == "14.0.0":  # the numbers that lmcourse.wordpiece_words gives
+        unassigned = [text for text, _ in different if unicodedata.category(text[1]) == "Cn"]
+        assert (len(different), len(unassigned)) == ((815, 55) if lowercase else (375, 0))
 
 
 # --------------------------------------------------------------------------------- longest match
@@ -234,31 +249,27 @@ def test_the_record_is_what_the_library_says_today(recorded):
 def test_ids_are_those_of_the_library(published, lowercase):
     reference = library(lowercase)
     ours = WordPiece(published.vocabulary, lowercase)
-    texts = STRINGS + [d.text for d in data.documents("novels")[:2]] + [d.text for d in data.documents("addresses")[::30]]
+    texts = STRINGS + [d.text for d in (*data.documents("novels")[:2], *data.documents("addresses")[::30])]
     for text, theirs in zip(texts, reference.encode_batch(texts), strict=True):
         assert ours.encode(text) == theirs.ids, text[:100]
         assert ours.pieces(text) == theirs.tokens
 
 
 # What has had the same category and decomposition since Unicode 3.2 is the same to both.
-_STABLE = st.characters(exclude_categories=["Cs"]).filter(
-    lambda c: unicodedata.category(c) == OLD.category(c) != "Cn" and unicodedata.normalize("NFD", c) == OLD.normalize("NFD", c)
-)
+def _stable(c: str) -> bool:
+    return unicodedata.category(c) == OLD.category(c) and unicodedata.normalize("NFD", c) == OLD.normalize("NFD", c)
+
+
+_STABLE = st.characters(exclude_categories=["Cs", "Cn"]).filter(_stable)
 _LETTERS = st.sampled_from("aeinorst \u0301\u00e9İΣ.'-中\u200d#[]")
 
 
 @settings(max_examples=400, deadline=None)
 @given(st.text(st.one_of(_STABLE, _LETTERS)))
-def test_ids_are_those_of_the_library_on_any_text(published, text):
-    reference = _library_once()
-    assert published.encode(text) == reference.encode(text).ids
-    assert published.decode(published.encode(text)) == reference.decode(reference.encode(text).ids, skip_special_tokens=False)
-
-
-def _library_once(kept={}):
-    if not kept:
-        kept[0] = library()
-    return kept[0]
+def test_ids_are_those_of_the_library_on_any_text(published, reference, text):
+    ids = reference.encode(text).ids
+    assert published.encode(text) == ids
+    assert published.decode(ids) == reference.decode(ids, skip_special_tokens=False)
 
 
 @pytest.mark.parametrize("longest", [1, 5, 100, 200])
@@ -349,7 +360,7 @@ def test_where_encoding_what_was_decoded_gives_others(bert):
     assert bert.encode(bert.decode([bert.ids["[CLS]"]])) != [bert.ids["[CLS]"]]
 
 
-@pytest.mark.parametrize("ids", [[-1], [SIZE], [1.0], [True], ["the"], [None], torch.tensor([SIZE]), torch.tensor([0.5])])
+@pytest.mark.parametrize("ids", [[-1], [SIZE], [1.0], [True], ["the"], [None], torch.tensor([SIZE]), torch.ones(1)])
 def test_ids_outside_are_refused(bert, ids):
     with pytest.raises(ValueError, match=r"ids: got .*, expected 0 to 30521; "):
         bert.decode(ids)
@@ -410,7 +421,7 @@ def test_the_same_piece_by_two_ways_is_counted_as_one():
 
 @pytest.mark.parametrize("scale", [10**3, 10**5])
 def test_the_first_order_of_the_gain(scale):
-    """Per merged pair PMI − 1, up to a rest of m/2 (1/n_a + 1/n_b − 1/N): the 1 does not go away, nor does another base."""
+    """Per merged pair PMI − 1, up to m/2 (1/n_a + 1/n_b − 1/N): however rare the pair, the 1 does not go away."""
     m, a, b, N = 7, 3 * scale, 5 * scale, 40 * scale
     pmi = math.log(m * N / (a * b))
     gain = training.likelihood_gain(m, a, b, N) / m
@@ -471,7 +482,7 @@ def test_both_versions_give_the_same_merges(name, most, criterion):
 
 
 @settings(max_examples=100, deadline=None)
-@given(st.dictionaries(st.text("ab", min_size=1, max_size=9), st.integers(1, 5), min_size=1, max_size=9), st.sampled_from(CRITERIA))
+@given(st.dictionaries(st.text("ab", min_size=1, max_size=9), st.integers(1, 5), min_size=1), st.sampled_from(CRITERIA))
 def test_both_versions_give_the_same_merges_on_any_words(counts, criterion):
     assert list(training.plain_merges(counts, criterion)) == list(training.merges(counts, criterion))
 
@@ -507,15 +518,14 @@ def test_equal_scores_go_by_the_alphabet(criterion):
             assert got == [("a", "##b"), ("c", "##d"), ("x", "##y")][: len(got)] and len(got) >= 2
 
 
-TEXTS = ["Hug, pug! Pun bun hugs; hug pun.", "The banks of the river: the bankers' bank.", "Bananas, 中文 é \x00 naïve" + " x" * 9]
+TEXTS = ["Hug, pug! Pun bun hugs; pun.", "The banks of the river: the bankers' bank.", "Bananas, 中文 é \x00 naïve x x"]
 
 
 @pytest.mark.parametrize("criterion", CRITERIA)
 def test_training_does_not_depend_on_the_order_of_texts(criterion):
     one = WordPiece.train(TEXTS, 90, criterion=criterion)
     assert one == WordPiece.train(TEXTS[::-1], 90, criterion=criterion)
-    assert one == WordPiece.train((t for t in [" ".join(TEXTS[::-1])]), 90, criterion=criterion)
-    assert one == WordPiece.train(TEXTS * 1, 90, criterion=criterion)
+    assert one == WordPiece.train(iter(" ".join(TEXTS).split()[::-1]), 90, criterion=criterion)
 
 
 def test_what_training_makes():
@@ -687,7 +697,7 @@ def test_a_truncated_vocabulary_file_is_told_by_its_size(tmp_path):
 @pytest.mark.parametrize("text", [None, 3, b"bytes", ["a"], float("nan")])
 def test_text_that_is_none_is_refused(small, text):
     for call in (small.encode, small.pieces, small.encode_pair, words, lambda t: small.encode_pair("a", t or 3)):
-        with pytest.raises(TypeError, match="text: got .*, expected str"):
+        with pytest.raises(TypeError, match="(text|a): got .*, expected str"):
             call(text)
 
 

@@ -12,7 +12,10 @@ from lmcourse.objectives import SPLIT, budget, check_candidates, check_masking, 
 
 @dataclass(frozen=True)
 class MaskedSpans:
-    """What a model reads and what it has to say, [B, T] each. Left, right and place are 0 where the weight is 0."""
+    """What a model reads and what it has to say, [B, T] each. Left, right and place are 0 where the weight is 0.
+
+    Spans that met are one and may be long; SpanBERT's code predicts no more than 20 tokens of each from its neighbours.
+    """
 
     inputs: Tensor  # int64
     targets: Tensor  # int64: the original tokens

@@ -71,7 +71,7 @@ def span_masking(
     rows = zip(starts.tolist(), candidates.tolist(), order, lengths, counts, strict=True)
     chosen = torch.tensor([_hidden(*row) for row in rows], device=tokens.device)
     left, right, place = boundaries(chosen)
-    u = torch.rand(B, T, generator=generator).to(tokens.device).gather(1, left + chosen)  # that of the span's first
+    u = torch.rand(B, T, generator=generator).to(tokens.device).gather(1, left)  # one for the whole span
     inputs = replaced(tokens, chosen, u, mask_id, random_ids, split, generator)
     return MaskedSpans(inputs, tokens.clone(), chosen.float(), left, right, place)
 

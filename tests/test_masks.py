@@ -110,7 +110,7 @@ def test_how_many_scores_are_left(T):
     root = math.isqrt(T)
     assert masks.causal(T).sum() == T * (T + 1) // 2
     for width in (1, 5, root):
-        assert masks.window(T, width).sum() == T * width - width * (width - 1) // 2  # O(T·w), the first rows are shorter
+        assert masks.window(T, width).sum() == T * width - width * (width - 1) // 2  # O(T·w); first rows are shorter
     for kind in (masks.strided, masks.fixed):
         count = int(kind(T, root).sum())
         assert T * root / 2 < count < 2 * T * root  # O(T√T)

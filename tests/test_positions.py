@@ -165,7 +165,7 @@ def test_buckets_equal_transformers(buckets, furthest, both_sides):
     assert not torch.equal(relative_bucket(-distance, buckets, furthest, both_sides), theirs), "query minus key"
 
 
-@given(st.integers(4, 64).map(lambda n: 2 * n), st.integers(1, 2000), st.booleans())
+@given(st.integers(1, 32).map(lambda n: 4 * n), st.integers(1, 2000), st.booleans())
 def test_buckets_grow_with_the_distance(buckets, more, both_sides):
     furthest = buckets + more
     n = torch.arange(0, 3000)
@@ -195,7 +195,7 @@ def test_a_decoders_bias_does_not_use_the_buckets_of_later_keys():
 # ------------------------------------------------------------------------------------------------- bad input
 
 
-unchecked = pytest.mark.xfail(strict=True, reason="not checked yet: a bare error, or none")
+unchecked = pytest.mark.xfail(strict=True, reason="not checked yet: a bare error, or silence")
 
 
 @pytest.mark.parametrize("call, name", [
@@ -205,16 +205,16 @@ unchecked = pytest.mark.xfail(strict=True, reason="not checked yet: a bare error
     pytest.param(lambda: sinusoidal([0, 1], 4), "places", marks=unchecked),
     (lambda: rotary(torch.arange(3), 5), "width"),
     (lambda: rotary(torch.arange(3), -2), "width"),
-    pytest.param(lambda: rotary(torch.arange(3), 4, -1.0), "base", marks=unchecked),
-    pytest.param(lambda: rotary(torch.arange(3), 4, 0.0), "base", marks=unchecked),
-    pytest.param(lambda: rotate(torch.ones(3, 5), torch.ones(3, 2), torch.ones(3, 2)), "x", marks=unchecked),
+    (lambda: rotary(torch.arange(3), 4, -1.0), "base"),
+    (lambda: rotary(torch.arange(3), 4, 0.0), "base"),
+    (lambda: rotate(torch.ones(3, 5), torch.ones(3, 2), torch.ones(3, 2)), "cos"),
     pytest.param(lambda: rotate(torch.ones(3, 6), torch.ones(2, 3), torch.ones(2, 3)), "cos", marks=unchecked),
-    pytest.param(lambda: relative_bucket(torch.arange(4), 1), "buckets", marks=unchecked),
-    pytest.param(lambda: relative_bucket(torch.arange(4), 3), "buckets", marks=unchecked),
-    pytest.param(lambda: relative_bucket(torch.arange(4), 0), "buckets", marks=unchecked),
-    pytest.param(lambda: relative_bucket(torch.arange(4), 32, 8), "furthest", marks=unchecked),
-    pytest.param(lambda: relative_bucket(torch.arange(4.0)), "distance", marks=unchecked),
-    pytest.param(lambda: relative_bucket([1, 2]), "distance", marks=unchecked),
+    (lambda: relative_bucket(torch.arange(4), 1), "buckets"),
+    (lambda: relative_bucket(torch.arange(4), 3), "buckets"),
+    (lambda: relative_bucket(torch.arange(4), 0), "buckets"),
+    (lambda: relative_bucket(torch.arange(4), 32, 8), "furthest"),
+    (lambda: relative_bucket(torch.arange(4.0)), "distance"),
+    (lambda: relative_bucket([1, 2]), "distance"),
 ])  # fmt: skip
 def test_bad_input_names_the_argument(call, name):
     with pytest.raises((ValueError, TypeError), match=rf"{name}.*: got .*expected"):

@@ -207,7 +207,7 @@ def test_a_query_without_a_key_gets_zeros_and_a_zero_gradient(kernel, dtype):
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 def test_a_large_gradient_at_a_blind_query_reaches_nobody(kernel, dtype):
     q, k, v = problem(T=4, S=6, dtype=dtype)
-    gradients = torch.autograd.grad(1e6 * kernel(q, k, v, View(mask=blind()))[:, :, 1].sum(), (q, k, v))
+    gradients = torch.autograd.grad(1e12 * kernel(q, k, v, View(mask=blind()))[:, :, 1].sum(), (q, k, v))
     assert all((g == 0).all() for g in gradients)
 
 
@@ -413,6 +413,8 @@ def test_what_a_cache_returns_is_all_that_was_put_in(chunks):
 def test_bytes_of_a_cache(dtype, bytes, G):
     """2·layers·B·G·T·d numbers: groups save what heads do not share."""
     model, cache = GPT(config(kv_heads=G)).to(dtype).eval(), Cache()
+    for block in model.stack.blocks:
+        block.attention.sublayer.kernel = plain_attention  # torch's own fails in bfloat16 below AVX-512 when forced there
     assert cache.bytes == 0 and cache.length == 0
     with torch.no_grad():
         for n in (3, 1, 66):

@@ -109,6 +109,8 @@ def span_corruption_batch(
     for padding. ``settings``: those of :func:`span_corruption`.
     """
     arguments.listed("texts", texts, "tensors of ids, one a text")
+    if not len(texts):
+        raise ValueError("texts: got none, expected one or more")
     inputs, targets = zip(*(span_corruption(text, **settings) for text in texts), strict=True)
     inputs, _ = _padded("input_length", inputs, input_length, pad_id)
     return inputs, *_padded("target_length", targets, target_length, pad_id)

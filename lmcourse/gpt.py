@@ -37,9 +37,8 @@ class GPT(nn.Module):
 
     def next_scores(self, tokens: Tensor, attention_mask: Tensor | None = None, cache: Cache | None = None) -> Tensor:
         """Scores (B, V) for the token after the last, what ``generation.generate`` asks for."""
-        x = self.hidden(tokens, attention_mask, cache)
         no_padding_last(attention_mask)
-        return self.head(x[:, -1])
+        return self.head(self.hidden(tokens, attention_mask, cache)[:, -1])
 
     def loss(
         self, inputs: Tensor, targets: Tensor, weights: Tensor, attention_mask: Tensor | None = None

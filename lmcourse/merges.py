@@ -159,7 +159,6 @@ class _Learner:
         for c, at in after.items():
             self._replace(second + c, new + c, at)
         self._replace(second + first, new + new, twice)
-        self.counts[pair] = 0
 
     def _replace(self, old: str, new: str, at: list[int]) -> None:
         """In the words ``at``, a pair has become another."""
@@ -217,8 +216,8 @@ def apply_merges(word: Sequence[str], ranks: Mapping[Pair, int]) -> list[str]:
     while heap:
         rank, i = heappop(heap)
         j = following[i]
-        if j == n or not pieces[i] or ranks.get((pieces[i], pieces[j])) != rank:
-            continue  # one of the two has been merged in the meantime
+        if j == n or ranks.get((pieces[i], pieces[j])) != rank:
+            continue  # one of the two has been merged in the meantime: it is longer, or empty
         pieces[i], pieces[j] = pieces[i] + pieces[j], ""
         following[i] = following[j]
         preceding[following[j]] = i

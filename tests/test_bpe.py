@@ -252,6 +252,14 @@ def test_counting_chunks_first_counts_the_same_words(text):
         assert "".join(bpe._CHUNK.findall(text)) == text
 
 
+@pytest.mark.parametrize("chunk", [" x1", " x'", " 12", " x²", " xह्", "xy", "\u00a0xy"])
+def test_training_splits_what_is_more_than_a_word(chunk):
+    made = ByteBPE.train([chunk * 9], 300).vocabulary[256:]
+    words = {"".join(BYTES[b] for b in word.encode()) for word in regex.findall(bpe._BYTE_WORD, chunk * 9)}
+    assert made and all(any(piece in word for word in words) for piece in made)
+    assert {word for word in words if len(word) > 1} <= set(made)
+
+
 def test_white_space_is_unicodes():
     ours = {chr(c) for c in range(0x110000) if not bpe._WORD.match(chr(c))}
     assert ours == {chr(c) for c in range(0x110000) if regex.match(r"\p{White_Space}", chr(c))}

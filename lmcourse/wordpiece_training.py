@@ -63,8 +63,8 @@ def _xlogx(n: float) -> float:
 def likelihood_gain(m: int, left: int, right: int, total: int, same: bool = False) -> float:
     """How much the log likelihood rises, in nats, when ``m`` pairs are merged.
 
-    ``left``, ``right``: counts of the two pieces, ``total`` of all; ``same``: the two are one piece, of which a merge uses
-    up two. The merged piece is a new one: equal strings grow together in equal steps, since no merge crosses their ends.
+    ``left``, ``right``: counts of the two pieces, ``total`` of all; ``same``: the two are one piece, of which a merge
+    uses up two. The merged piece is a new one: equal strings grow in equal steps, as no merge has crossed their ends.
     """
     gain = _xlogx(m) + _xlogx(total) - _xlogx(total - m)
     if same:

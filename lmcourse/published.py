@@ -1,0 +1,193 @@
+"""What published checkpoints call the parts of a Transformer, beside what they are called here.
+
+Read the two tables across: five families, one block. ``checkpoints.load`` follows them.
+"""
+
+import re
+
+from torch import Tensor
+
+from lmcourse.arguments import whole
+from lmcourse.configuration import Config
+
+# What the parts of one block are called. k+v: one matrix below the other. GPT-2's attn.q and attn.kv are parts of its
+# attn.c_attn. N is T5's last layer of a block: 1 in the encoder, 2 in the decoder, behind the cross-attention.
+BLOCK = """
+ours                         gpt2        bert                       t5                         llama
+attention.norm               ln_1        attention.output.LayerNorm layer.0.layer_norm         input_layernorm
+attention.sublayer.query     attn.q      attention.self.query       layer.0.SelfAttention.q    self_attn.q_proj
+attention.sublayer.key_value attn.kv     attention.self.key+value   layer.0.SelfAttention.k+v  self_attn.k_proj+v_proj
+attention.sublayer.output    attn.c_proj attention.output.dense     layer.0.SelfAttention.o    self_attn.o_proj
+cross_attention.norm               -     -                          layer.1.layer_norm           -
+cross_attention.sublayer.query     -     -                          layer.1.EncDecAttention.q    -
+cross_attention.sublayer.key_value -     -                          layer.1.EncDecAttention.k+v  -
+cross_attention.sublayer.output    -     -                          layer.1.EncDecAttention.o    -
+feed_forward.norm            ln_2        output.LayerNorm           layer.N.layer_norm         post_attention_layernorm
+feed_forward.sublayer.up     mlp.c_fc    intermediate.dense         layer.N.DenseReluDense.wi  mlp.gate_proj+up_proj
+feed_forward.sublayer.down   mlp.c_proj  output.dense               layer.N.DenseReluDense.wo  mlp.down_proj
+"""
+
+# What stands around the blocks. #: the number of the block.
+AROUND = """
+ours                gpt2 bert                                t5                       llama
+embedding.tokens    wte  embeddings.word_embeddings          shared                   embed_tokens
+embedding.positions wpe  embeddings.position_embeddings      -                        -
+embedding.segments  -    embeddings.token_type_embeddings    -                        -
+embedding.norm      -    embeddings.LayerNorm                -                        -
+stack.blocks.#      h.#  encoder.layer.#                     -                        layers.#
+stack.norm          ln_f -                                   -                        norm
+encoder.blocks.#    -    -                                   encoder.block.#          -
+decoder.blocks.#    -    -                                   decoder.block.#          -
+encoder.norm        -    -                                   encoder.final_layer_norm -
+decoder.norm        -    -                                   decoder.final_layer_norm -
+head.transform.0    -    cls.predictions.transform.dense     -                        -
+head.transform.2    -    cls.predictions.transform.LayerNorm -                        -
+head.vocabulary     -    cls.predictions                     -                        lm_head
+pooler.0            -    pooler.dense                        -                        -
+"""
+# RoBERTa is BERT with another name for the head; T5 keeps the bias that all blocks share in the first one.
+BESIDES = {
+    "roberta": {
+        "head.transform.0": "lm_head.dense",
+        "head.transform.2": "lm_head.layer_norm",
+        "head.vocabulary": "lm_head",
+    },
+    "t5": {
+        "encoder.bias.table": "encoder.block.0.layer.0.SelfAttention.relative_attention_bias",
+        "decoder.bias.table": "decoder.block.0.layer.0.SelfAttention.relative_attention_bias",
+    },
+}
+
+# What may stand in a published file besides: the same tensor under a second name,
+TWICE = {
+    "gpt2": {"lm_head.weight": "wte.weight"},
+    "bert": {
+        "cls.predictions.decoder.weight": "embeddings.word_embeddings.weight",
+        "cls.predictions.decoder.bias": "cls.predictions.bias",
+    },
+    "roberta": {"lm_head.decoder.weight": "embeddings.word_embeddings.weight", "lm_head.decoder.bias": "lm_head.bias"},
+    "t5": {f"{name}.weight": "shared.weight" for name in ("encoder.embed_tokens", "decoder.embed_tokens", "lm_head")},
+    "llama": {"lm_head.weight": "embed_tokens.weight"},
+}
+# and what our models do not have: constants, BERT's head for the next sentence, a table that T5's code never reads.
+UNUSED = {
+    "gpt2": r"h\.\d+\.attn\.(masked_)?bias",
+    "bert": r"embeddings\.position_ids|cls\.seq_relationship\.(weight|bias)",
+    "roberta": r"embeddings\.position_ids",
+    "t5": r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight",
+    "llama": r"layers\.\d+\.self_attn\.rotary_emb\.inv_freq",
+}
+# What config.json must say, where it says it: otherwise the weights would be right and the model wrong.
+SETTINGS = {
+    "gpt2": dict(activation_function="gelu_new", scale_attn_weights=True, scale_attn_by_inverse_layer_idx=False),
+    "bert": dict(hidden_act="gelu", position_embedding_type="absolute", is_decoder=False),
+    "roberta": dict(hidden_act="gelu", position_embedding_type="absolute", is_decoder=False, pad_token_id=1),
+    "t5": dict(feed_forward_proj="relu", relative_attention_num_buckets=32, relative_attention_max_distance=128),
+    "llama": dict(hidden_act="silu", rope_theta=10_000, rope_type="default", rope_scaling=None, attention_bias=False),
+}
+
+EPSILON = ("layer_norm_epsilon", "layer_norm_eps", "rms_norm_eps")  # of the norms, as the families call it
+
+
+def names(family: str, layers: int) -> dict[str, list[str]]:
+    """Our modules and what a published file calls them: {ours: [theirs]}, two of theirs where ours is both, stacked."""
+    column = "bert" if family == "roberta" else family
+    around, block = _column(AROUND, column) | BESIDES.get(family, {}), _column(BLOCK, column)
+    table = {ours: theirs for ours, theirs in around.items() if "#" not in ours}
+    for stack in (ours for ours in around if "#" in ours):
+        decoder = stack.startswith("decoder")
+        for i in range(layers):
+            for part, theirs in block.items():
+                if decoder or not part.startswith("cross"):
+                    theirs = theirs.replace("layer.N", "layer.2" if decoder else "layer.1")
+                    table[f"{stack}.{part}".replace("#", str(i))] = f"{around[stack]}.{theirs}".replace("#", str(i))
+    return {ours: _stacked(theirs) for ours, theirs in table.items()}
+
+
+def _column(table: str, family: str) -> dict[str, str]:
+    first, *rows = (line.split() for line in table.strip().splitlines())
+    return {row[0]: row[first.index(family)] for row in rows if row[first.index(family)] != "-"}
+
+
+def _stacked(theirs: str) -> list[str]:
+    """``attn.k+v`` → [``attn.k``, ``attn.v``]."""
+    first, *rest = theirs.split("+")
+    return [first, *(first.rpartition(".")[0] + "." + other for other in rest)]
+
+# ------------------------------------------------------------------------------------------ their tensors, our sizes
+
+
+def tensors(theirs: dict[str, Tensor], family: str) -> dict[str, Tensor]:
+    """The tensors of a published file under the names of the tables, matrices as ``nn.Linear`` has them."""
+    prefix = {"gpt2": "transformer.", "llama": "model."}.get(family, f"{family}.")
+    found = {}
+    for name, x in theirs.items():
+        name = re.sub(r"\.gamma$", ".weight", re.sub(r"\.beta$", ".bias", name))  # of norms, as TensorFlow called them
+        found |= dict(_linear(name.removeprefix(prefix), x) if family == "gpt2" else [(name.removeprefix(prefix), x)])
+    return found
+
+
+def _linear(name: str, x: Tensor) -> list[tuple[str, Tensor]]:
+    """GPT-2 writes xW with W (in, out), and W_Q, W_K, W_V side by side: → (out, in), Q apart from K and V."""
+    part, _, kind = name.rpartition(".")
+    if kind == "weight" and re.search(r"\.(c_attn|c_proj|c_fc)$", part) and x.ndim == 2:
+        x = x.mT.contiguous()
+    if not part.endswith("attn.c_attn"):
+        return [(name, x)]
+    stem, third = part.removesuffix("c_attn"), len(x) // 3
+    return [(f"{stem}q.{kind}", x[:third]), (f"{stem}kv.{kind}", x[third:])]  # (3D, …) → (D, …), (2D, …)
+
+
+def layers(theirs: dict[str, Tensor], family: str) -> int:
+    """How many blocks there are: one more than the highest number in a name."""
+    pattern = {"gpt2": r"h", "t5": r"(?:en|de)coder\.block", "llama": r"layers"}.get(family, r"encoder\.layer")
+    numbers = [int(found[1]) for name in theirs if (found := re.match(rf"{pattern}\.(\d+)\.", name))]
+    return 1 + max(numbers, default=-1)
+
+
+def config(theirs: dict[str, Tensor], family: str, settings: dict, heads: int | None = None) -> Config:
+    """The sizes, from the shapes; the number of heads is not in them (but for T5) and comes from ``settings``."""
+    table, block = names(family, 1), "encoder.blocks.0" if family == "t5" else "stack.blocks.0"
+
+    def shape(ours: str) -> tuple[int, int]:
+        return _shape(theirs, f"{table[ours][0]}.weight", family)
+
+    V, D = shape("embedding.tokens")
+    wide, hidden = shape(f"{block}.attention.sublayer.query")[0], shape(f"{block}.feed_forward.sublayer.up")[0]
+    H = shape("encoder.bias.table")[1] if family == "t5" else _heads(heads, settings, wide)
+    sizes = dict(vocabulary=V, width=D, layers=layers(theirs, family), heads=H)
+    sizes |= dict(head_width=None if wide == D else wide // H, hidden=None if hidden == 4 * D else hidden)
+    sizes |= {name: shape(f"embedding.{name}")[0] for name in ("positions", "segments") if f"embedding.{name}" in table}
+    if "pooler.0" in table:
+        sizes |= dict(pooler=f"{table['pooler.0'][0]}.weight" in theirs)
+    if family == "llama":
+        groups = shape(f"{block}.attention.sublayer.key_value")[0] * H // wide
+        untied = "lm_head.weight" in theirs or settings.get("tie_word_embeddings") is False
+        sizes |= dict(kv_heads=None if groups == H else groups, tied=not untied)
+    epsilon = [settings[name] for name in EPSILON if name in settings]
+    return getattr(Config, family)(**sizes, **(dict(epsilon=epsilon[0]) if epsilon else {}))
+
+
+def _shape(theirs: dict[str, Tensor], name: str, family: str) -> tuple[int, int]:
+    if name not in theirs:
+        raise ValueError(f"got no {name}, expected a file of {family}; it has {shortened(theirs)}")
+    if theirs[name].ndim != 2:
+        raise ValueError(f"{name}: got shape {list(theirs[name].shape)}, expected a matrix")
+    return tuple(theirs[name].shape)
+
+
+def _heads(heads: int | None, settings: dict, wide: int) -> int:
+    heads = settings.get("n_head", settings.get("num_attention_heads")) if heads is None else heads
+    if heads is None:
+        raise ValueError("heads: got none, and no config.json beside the file, expected their number; give heads=12")
+    whole("heads", heads)
+    if wide % heads:
+        raise ValueError(f"heads: got {heads}, expected a divisor of {wide}, the rows of the query matrix")
+    return heads
+
+
+def shortened(found, most: int = 5) -> str:
+    """The first names of ``found``, sorted, and how many more there are."""
+    found = sorted(found)
+    more = f" and {len(found) - most} more" if len(found) > most else ""
+    return (", ".join(found[:most]) or "nothing") + more

@@ -121,3 +121,37 @@ def sentence_vectors(vectors: Tensor, items: Sequence, expected: type) -> None:
         raise TypeError(f"vectors: got {vectors.dtype}, expected real numbers; use vectors.real")
     if not torch.isfinite(vectors).all():
         raise ValueError("vectors: some entries are NaN or infinite")
+
+
+# --------------------------------------------------------------------------------- what Transformers are given
+
+
+def token_ids(name: str, value, vocabulary: int, longest: int | None = None, past: int = 0) -> None:
+    """int64 ids (B, T) below ``vocabulary``; with ``past`` tokens read before, at most ``longest`` in a row."""
+    if not isinstance(value, Tensor) or value.dtype != torch.int64 or value.ndim != 2 or not value.numel():
+        raise ValueError(f"{name}: got {came(value)}, expected int64 ids (B, T), not empty; use torch.tensor([ids])")
+    if longest is not None and past + value.shape[1] > longest:
+        raise ValueError(f"{name}: got {past + value.shape[1]} in a row, expected at most {longest}; cut the text")
+    if value.device.type in ("xla", "meta"):  # there, looking at values is slow or not possible
+        return
+    low, high = (int(x) for x in torch.aminmax(value))
+    if low < 0 or high >= vocabulary:
+        raise ValueError(f"{name}: got ids from {low} to {high}, expected 0 to {vocabulary - 1}; use its own tokenizer")
+
+
+def real_tokens(name: str, value, shape: tuple[int, int]) -> None:
+    """Booleans (B, S), True at real tokens, False at padding."""
+    if not isinstance(value, Tensor) or value.dtype != torch.bool:
+        raise TypeError(f"{name}: got {came(value)}, expected booleans, True at real tokens; use .bool()")
+    if value.shape != shape:
+        raise ValueError(f"{name}: got shape {list(value.shape)}, expected {list(shape)}: one for each token so far")
+
+
+def no_padding_last(value: Tensor | None) -> None:
+    if value is not None and not bool(value[:, -1].all()):
+        raise ValueError("attention_mask: got padding on the right, expected it on the left: the last token is followed")
+
+
+def states(name: str, value, B: int, D: int) -> None:
+    if not isinstance(value, Tensor) or value.ndim != 3 or value.shape[0] != B or value.shape[2] != D:
+        raise ValueError(f"{name}: got {came(value)}, expected states ({B}, length, {D}) of the encoder; use encode(…)")

@@ -1,6 +1,7 @@
 """Everything in which the Transformers of this course differ from one another, but for their masks and objectives."""
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
+from numbers import Integral, Real
 
 CHOICES = {
     "norm": ("layer", "rms"),
@@ -31,8 +32,7 @@ class Config:
     pooler          no          no         yes        no        no
     ==============  ==========  =========  =========  ========  ===========
 
-    RoBERTa is BERT with one segment, a larger vocabulary and positions counted from 2. GPT-3 alternates dense and banded
-    sparse attention, which is a mask.
+    RoBERTa is BERT with one segment, a larger vocabulary and positions counted from 2.
     """
 
     vocabulary: int  # V
@@ -47,7 +47,8 @@ class Config:
     norm_first: bool = True  # before each sublayer and at the end; if not, after each sublayer and the embedding
     epsilon: float = 1e-5  # in the norms, under the root
     activation: str = "gelu"  # geglu and swiglu multiply by a gate
-    bias: bool = True
+    window: int | None = None  # a causal query sees so many keys, itself included; None: all
+    bias: bool = True  # in the blocks
     dropout: float = 0.0  # of embeddings, attention weights and what a sublayer adds
     position: str = "learned"
     first_position: int = 0  # the row of the first token in the table of learned positions
@@ -61,14 +62,8 @@ class Config:
     initial: float | None = 0.02  # standard deviation of the matrices; None: 1/√(fan-in), as T5
 
     def __post_init__(self):
-        for name in ("vocabulary", "positions", "layers", "width", "heads", "kv_heads", "head_width", "hidden"):
-            value = getattr(self, name)
-            optional = name in ("kv_heads", "head_width", "hidden") and value is None
-            if not optional and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
-                raise ValueError(f"{name}: got {value!r}, expected a whole number from 1 on")
-        for name, known in CHOICES.items():
-            if getattr(self, name) not in known:
-                raise ValueError(f"{name}: got {getattr(self, name)!r}, expected one of {', '.join(known)}")
+        for field in fields(self):
+            self._check(field.name, getattr(self, field.name), field.default)
         if self.head_width is None and self.width % self.heads:
             raise ValueError(f"heads: got {self.heads}, expected a divisor of the width {self.width}; or give head_width")
         if self.heads % self.groups:
@@ -77,8 +72,26 @@ class Config:
             raise ValueError(f"head_width: got {self.d}, expected an even number; rotary positions turn pairs")
         if self.position == "sinusoidal" and self.width % 2:
             raise ValueError(f"width: got {self.width}, expected an even number; sinusoids come in pairs")
-        if not isinstance(self.dropout, float | int) or not 0 <= self.dropout < 1:
-            raise ValueError(f"dropout: got {self.dropout!r}, expected a number from 0 on, below 1")
+        if self.first_position >= self.positions:
+            raise ValueError(f"first_position: got {self.first_position}, expected less than the {self.positions} positions")
+
+    def _check(self, name: str, value, default) -> None:
+        if name in CHOICES:
+            right, expected = value in CHOICES[name], f"one of {', '.join(CHOICES[name])}"
+        elif isinstance(default, bool):
+            right, expected = isinstance(value, bool), "True or False"
+        elif name == "dropout":
+            right, expected = _number(value) and 0 <= value < 1, "a number from 0 on, below 1"
+        elif name in ("epsilon", "initial"):
+            right = _number(value) and 0 < value < 1 or name == "initial" and value is None
+            expected = "a number between 0 and 1"
+        else:
+            least = 0 if name in ("segments", "first_position") else 1
+            optional = default is None and value is None
+            right = optional or isinstance(value, Integral) and not isinstance(value, bool) and value >= least
+            expected = f"a whole number from {least} on"
+        if not right:
+            raise ValueError(f"{name}: got {value!r}, expected {expected}")
 
     @property
     def groups(self) -> int:
@@ -128,9 +141,17 @@ class Config:
 
     @classmethod
     def llama(cls, vocabulary: int, **changes) -> "Config":
-        """The block of Touvron et al. 2023 at a size of your choice: RMSNorm, SwiGLU, rotary positions, no biases."""
+        """The block of Touvron et al. 2023 at a size of your choice: RMSNorm, SwiGLU, rotary positions, no biases.
+
+        The hidden width is 8/3 D unless given: three matrices then hold what two of 4 D hold.
+        """
         options = dict(norm="rms", activation="swiglu", bias=False, position="rotary", tied=False)
+        options["hidden"] = 8 * changes.get("width", cls.width) // 3
         return cls(vocabulary, **options | changes)
+
+
+def _number(value) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)
 
 
 def _size(sizes: dict[str, tuple[int, int, int]], size: str) -> dict[str, int]:

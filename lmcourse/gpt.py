@@ -3,9 +3,11 @@
 import torch
 from torch import Tensor, nn
 
-from lmcourse.attention import Cache
+from lmcourse.arguments import no_padding_last
 from lmcourse.configuration import Config
-from lmcourse.transformer import Embedding, Head, Stack, initialise
+from lmcourse.initialisation import initialise, new_linear
+from lmcourse.multihead import Cache
+from lmcourse.transformer import Embedding, Head, Stack, label_loss
 
 
 class GPT(nn.Module):
@@ -36,6 +38,7 @@ class GPT(nn.Module):
 
     def next_scores(self, tokens: Tensor, attention_mask: Tensor | None = None, cache: Cache | None = None) -> Tensor:
         """Scores (B, V) for the token after the last, what ``generation.generate`` asks for."""
+        no_padding_last(attention_mask)
         return self.head(self.hidden(tokens, attention_mask, cache)[:, -1])
 
     def loss(
@@ -43,3 +46,38 @@ class GPT(nn.Module):
     ) -> Tensor:
         """-log p(targets | inputs), the mean over weights (B, T); inputs and targets from ``objectives.causal_lm``."""
         return self.head.loss(self.hidden(inputs, attention_mask), targets, weights)
+
+
+class GPTClassifier(nn.Module):
+    """A label for the text from the state of its last token (Radford et al. 2018, section 3.2): (B, T) → (B, labels).
+
+    The new matrix is the only random part; gradients reach the whole of ``gpt``.
+    """
+
+    def __init__(self, gpt: GPT, labels: int, generator: torch.Generator | None = None):
+        super().__init__()
+        self.gpt = gpt
+        self.output = new_linear(gpt.config, labels, generator)
+
+    def forward(self, tokens: Tensor, attention_mask: Tensor | None = None) -> Tensor:
+        return self.output(last(self.gpt.hidden(tokens, attention_mask), attention_mask))
+
+    def loss(
+        self, tokens: Tensor, labels: Tensor, attention_mask: Tensor | None = None, auxiliary: float = 0.5
+    ) -> Tensor:
+        """-log p(label | tokens) + ``auxiliary`` times the loss of the language model: equation 5, λ = 0.5."""
+        x = self.gpt.hidden(tokens, attention_mask)
+        loss = label_loss(self.output(last(x, attention_mask)), labels)
+        if not auxiliary:
+            return loss
+        real = torch.ones_like(tokens, dtype=torch.bool) if attention_mask is None else attention_mask
+        follows = (real[:, 1:] & real[:, :-1]).to(x.dtype)
+        return loss + auxiliary * self.gpt.head.loss(x[:, :-1], tokens[:, 1:], follows)
+
+
+def last(x: Tensor, attention_mask: Tensor | None = None) -> Tensor:
+    """The state of the last real token of each row: (B, T, D) → (B, D)."""
+    if attention_mask is None:
+        return x[:, -1]
+    places = torch.arange(x.shape[1], device=x.device) * attention_mask  # 0 at padding
+    return x[torch.arange(len(x), device=x.device), places.argmax(-1)]

@@ -48,12 +48,15 @@ def fixed(T: int, stride: int, S: int | None = None, device: torch.device | str 
 
 def padding(attention_mask: Tensor) -> Tensor:
     """(B, S) booleans, True at real tokens → (B, 1, 1, S): nobody sees padding."""
-    return _booleans(attention_mask)[:, None, None, :]
+    if _booleans(attention_mask).ndim != 2:
+        raise ValueError(f"attention_mask: got {came(attention_mask)}, expected (B, S), one boolean a token")
+    return attention_mask[:, None, None, :]
 
 
 def lengths(lengths: Tensor, T: int) -> Tensor:
     """(B,) whole numbers → the (B, T) attention mask of a batch padded on the right: True at the first ``lengths`` places."""
-    if not isinstance(lengths, Tensor) or lengths.ndim != 1 or lengths.dtype.is_floating_point:
+    whole("T", T)
+    if not isinstance(lengths, Tensor) or lengths.ndim != 1 or lengths.dtype not in (torch.int32, torch.int64):
         raise TypeError(f"lengths: got {came(lengths)}, expected a (B,) tensor of whole numbers")
     if len(lengths) and not 0 <= int(lengths.min()) <= int(lengths.max()) <= T:
         raise ValueError(f"lengths: got {int(lengths.min())} to {int(lengths.max())}, expected 0 to {T}, the padded length")
@@ -62,6 +65,8 @@ def lengths(lengths: Tensor, T: int) -> Tensor:
 
 def additive(mask: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
     """The M of softmax(QKᵀ/√d + M): 0 where ``mask`` is True, -∞ elsewhere. Same shape."""
+    if not dtype.is_floating_point:
+        raise TypeError(f"dtype: got {dtype}, expected a floating type, which has -∞")
     return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill(~_booleans(mask), -torch.inf)
 
 
@@ -69,6 +74,7 @@ def _places(T: int, S: int | None, device) -> tuple[Tensor, Tensor]:
     """The places of queries, (T, 1), and of keys, (1, S), counted from the first key."""
     whole("T", T)
     S = T if S is None else S
+    whole("S", S)
     if S < T:
         raise ValueError(f"S: got {S} keys for {T} queries, expected at least as many; queries are the last of the keys")
     return torch.arange(S - T, S, device=device)[:, None], torch.arange(S, device=device)[None, :]

@@ -3,9 +3,10 @@
 import torch
 from torch import Tensor, nn
 
-from lmcourse.attention import Cache
 from lmcourse.configuration import Config
-from lmcourse.transformer import Embedding, Head, Stack, initialise
+from lmcourse.initialisation import initialise
+from lmcourse.multihead import Cache
+from lmcourse.transformer import Embedding, Head, Stack
 
 
 class T5(nn.Module):

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lmcourse import masks
-from lmcourse.arguments import came
-from lmcourse.attention import Attention, Cache, LayerCache, View
+from lmcourse import arguments, masks
+from lmcourse.attention import View
 from lmcourse.configuration import Config
+from lmcourse.multihead import Attention, Cache, LayerCache
 from lmcourse.objectives import cross_entropy
 from lmcourse.positions import RelativeBias, rotary, sinusoidal
 
@@ -65,7 +65,7 @@ class Block(nn.Module):
     def __init__(self, config: Config, cross: bool = False):
         super().__init__()
         self.attention = Residual(config, Attention(config))
-        self.cross_attention = Residual(config, Attention(config)) if cross else None
+        self.cross_attention = Residual(config, Attention(config, cross=True)) if cross else None
         self.feed_forward = Residual(config, FeedForward(config))
 
     def forward(
@@ -87,10 +87,9 @@ class Stack(nn.Module):
 
     def __init__(self, config: Config, causal: bool = False, cross: bool = False):
         super().__init__()
-        self.config, self.causal = config, causal
+        self.config, self.causal, self.cross = config, causal, cross
         self.blocks = nn.ModuleList(Block(config, cross) for _ in range(config.layers))
         self.norm = norm(config) if config.norm_first else nn.Identity()
-        self.dropout = nn.Dropout(config.dropout)
         self.bias = RelativeBias(config.heads, both_sides=not causal) if config.position == "relative" else None
 
     def forward(
@@ -108,6 +107,7 @@ class Stack(nn.Module):
         ``memory`` (B, M, D) and ``memory_mask`` (B, M): an encoder's states for cross-attention.
         ``states``: a list that then holds layers + 1 tensors: the input, and what each block gave (the last one normed).
         """
+        self.check(x, memory, memory_mask, cache)
         view = self.view(x, attention_mask, cache)
         memory_view = View(mask=None if memory_mask is None else masks.padding(memory_mask))
         for i, block in enumerate(self.blocks):
@@ -119,9 +119,24 @@ class Stack(nn.Module):
             states.append(x)
         return x
 
+    def check(self, x: Tensor, memory: Tensor | None, memory_mask: Tensor | None, cache: Cache | None) -> None:
+        if self.cross:
+            arguments.states("memory", memory, len(x), self.config.width)
+            if memory_mask is not None:
+                arguments.real_tokens("memory_mask", memory_mask, tuple(memory.shape[:2]))
+        elif memory is not None:
+            raise ValueError("memory: got states, expected None: these blocks have no cross-attention")
+        if cache is not None:
+            arguments.kind("cache", cache, Cache, "use Cache()")
+            cache.check(len(x))
+
     def view(self, x: Tensor, attention_mask: Tensor | None, cache: Cache | None) -> View:
         """What the tokens of ``x`` may see, and how their places enter the scores."""
         T, past = x.shape[1], 0 if cache is None else cache.length
+        mask = None if attention_mask is None else masks.padding(attention_mask)
+        if self.config.window is not None and self.causal:
+            near = masks.window(T, self.config.window, past + T, x.device)
+            mask = near if mask is None else near & mask
         rotation = None
         if self.config.position == "rotary":
             places_ = places(T, past, attention_mask, x.device)
@@ -130,7 +145,7 @@ class Stack(nn.Module):
             rotation = tuple(part.to(x.dtype) for part in rotation)
         return View(
             causal=self.causal,
-            mask=None if attention_mask is None else masks.padding(attention_mask),
+            mask=mask,
             bias=None if self.bias is None else self.bias(T, past + T),
             rotation=rotation,
         )
@@ -148,6 +163,7 @@ class Embedding(nn.Module):
 
     def __init__(self, config: Config):
         super().__init__()
+        arguments.kind("config", config, Config, "use Config(vocabulary) or Config.gpt2()")
         self.config = config
         self.tokens = nn.Embedding(config.vocabulary, config.width)
         self.positions = nn.Embedding(config.positions, config.width) if config.position == "learned" else None
@@ -158,7 +174,7 @@ class Embedding(nn.Module):
     def forward(
         self, tokens: Tensor, attention_mask: Tensor | None = None, segments: Tensor | None = None, past: int = 0
     ) -> Tensor:
-        check_tokens(tokens, attention_mask, self.config, past)
+        self.check(tokens, attention_mask, segments, past)
         x = self.tokens(tokens)
         if self.config.position in ("learned", "sinusoidal"):
             where = places(tokens.shape[1], past, attention_mask, tokens.device)
@@ -169,6 +185,17 @@ class Embedding(nn.Module):
         if self.segments is not None:
             x = x + self.segments(torch.zeros_like(tokens) if segments is None else segments)
         return self.dropout(self.norm(x))
+
+    def check(self, tokens: Tensor, attention_mask: Tensor | None, segments: Tensor | None, past: int) -> None:
+        arguments.token_ids("tokens", tokens, self.config.vocabulary, self.config.longest, past)
+        if attention_mask is not None:
+            arguments.real_tokens("attention_mask", attention_mask, (len(tokens), past + tokens.shape[1]))
+        if segments is not None:
+            if self.segments is None:
+                raise ValueError("segments: got some, expected None: this model has none; use Config(segments=2)")
+            arguments.token_ids("segments", segments, self.config.segments)
+            if segments.shape != tokens.shape:
+                raise ValueError(f"segments: got shape {list(segments.shape)}, expected {list(tokens.shape)}, as tokens")
 
 
 class Head(nn.Module):
@@ -200,51 +227,6 @@ class Head(nn.Module):
         return cross_entropy(self(x), targets, weights)
 
 
-# ------------------------------------------------------------------------------------------------ arguments
-
-
-def check_tokens(tokens: Tensor, attention_mask: Tensor | None, config: Config, past: int = 0) -> None:
-    if not isinstance(tokens, Tensor) or tokens.dtype != torch.int64 or tokens.ndim != 2 or not tokens.numel():
-        raise ValueError(f"tokens: got {came(tokens)}, expected int64 ids (B, T), not empty; use torch.tensor([ids])")
-    T = past + tokens.shape[1]
-    if config.longest is not None and T > config.longest:
-        raise ValueError(f"tokens: got {T} in a row, expected at most {config.longest}, the positions; cut them")
-    if tokens.device.type not in ("xla", "meta") and not 0 <= int(tokens.min()) <= int(tokens.max()) < config.vocabulary:
-        low, high = int(tokens.min()), int(tokens.max())
-        raise ValueError(f"tokens: got ids from {low} to {high}, expected 0 to {config.vocabulary - 1}, the vocabulary")
-    if attention_mask is not None:
-        if attention_mask.dtype != torch.bool:
-            raise TypeError(f"attention_mask: got {came(attention_mask)}, expected booleans, True at tokens; use .bool()")
-        if attention_mask.shape != (len(tokens), T):
-            expected = f"({len(tokens)}, {T}), one for each token"
-            raise ValueError(f"attention_mask: got shape {tuple(attention_mask.shape)}, expected {expected} so far")
-
-
-# ------------------------------------------------------------------------------------------- initial weights
-
-
-@torch.no_grad()
-def initialise(model: nn.Module, config: Config, generator: torch.Generator | None = None) -> None:
-    """Draw the weights: matrices normal, biases 0, norms 1.
-
-    The standard deviation is ``config.initial``, 0.02 as in GPT-2's and BERT's code. Where the norm comes first,
-    what is added to the stream (``output`` and ``down``) gets 0.02/√(2·layers): GPT-2's paper asks for 1/√N with N
-    residual layers, its released code has a flat 0.02, and this is how later code reads it. With ``initial=None`` it is
-    1/√(fan-in), embeddings 1 and queries 1/√(fan-in·d), which stands in for the missing 1/√d of the scores: T5's code.
-    """
-    for name, module in model.named_modules():
-        last = name.rpartition(".")[2]
-        if isinstance(module, nn.Embedding):
-            module.weight.normal_(0, 1.0 if config.initial is None else config.initial, generator=generator)
-        if not isinstance(module, nn.Linear):
-            continue
-        if module.bias is not None:
-            module.bias.zero_()
-        if last == "vocabulary" and config.tied:
-            continue  # the embedding, drawn before
-        deviation = config.initial or module.in_features**-0.5
-        if config.initial is None and last == "query" and not config.scale_scores:
-            deviation *= config.d**-0.5
-        if config.initial is not None and config.norm_first and last in ("output", "down"):
-            deviation /= (2 * config.layers) ** 0.5
-        module.weight.normal_(0, deviation, generator=generator)
+def label_loss(scores: Tensor, labels: Tensor) -> Tensor:
+    """The mean of -log p(label) over a batch of texts: scores (B, labels), labels (B,)."""
+    return cross_entropy(scores, labels, torch.ones_like(labels, dtype=scores.dtype))

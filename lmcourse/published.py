@@ -10,23 +10,30 @@ from torch import Tensor
 from lmcourse.arguments import whole
 from lmcourse.configuration import Config
 
-# What the parts of one block are called. k+v: one matrix below the other. GPT-2's attn.q and attn.kv are parts of its
-# attn.c_attn. N is T5's last layer of a block: 1 in the encoder, 2 in the decoder, behind the cross-attention.
+# What the parts of one block are called. a+b: one matrix below the other. GPT-2 has all three in one, as we do.
+# N is T5's last layer of a block: 1 in the encoder, 2 in the decoder, behind the cross-attention.
 BLOCK = """
-ours                         gpt2        bert                       t5                         llama
-attention.norm               ln_1        attention.output.LayerNorm layer.0.layer_norm         input_layernorm
-attention.sublayer.query     attn.q      attention.self.query       layer.0.SelfAttention.q    self_attn.q_proj
-attention.sublayer.key_value attn.kv     attention.self.key+value   layer.0.SelfAttention.k+v  self_attn.k_proj+v_proj
-attention.sublayer.output    attn.c_proj attention.output.dense     layer.0.SelfAttention.o    self_attn.o_proj
-cross_attention.norm               -     -                          layer.1.layer_norm           -
-cross_attention.sublayer.query     -     -                          layer.1.EncDecAttention.q    -
-cross_attention.sublayer.key_value -     -                          layer.1.EncDecAttention.k+v  -
-cross_attention.sublayer.output    -     -                          layer.1.EncDecAttention.o    -
-feed_forward.norm            ln_2        output.LayerNorm           layer.N.layer_norm         post_attention_layernorm
-feed_forward.sublayer.up     mlp.c_fc    intermediate.dense         layer.N.DenseReluDense.wi  mlp.gate_proj+up_proj
-feed_forward.sublayer.down   mlp.c_proj  output.dense               layer.N.DenseReluDense.wo  mlp.down_proj
+ours                               gpt2        bert                           t5
+attention.norm                     ln_1        attention.output.LayerNorm     layer.0.layer_norm
+attention.sublayer.query_key_value attn.c_attn attention.self.query+key+value layer.0.SelfAttention.q+k+v
+attention.sublayer.output          attn.c_proj attention.output.dense         layer.0.SelfAttention.o
+cross_attention.norm               -           -                              layer.1.layer_norm
+cross_attention.sublayer.query     -           -                              layer.1.EncDecAttention.q
+cross_attention.sublayer.key_value -           -                              layer.1.EncDecAttention.k+v
+cross_attention.sublayer.output    -           -                              layer.1.EncDecAttention.o
+feed_forward.norm                  ln_2        output.LayerNorm               layer.N.layer_norm
+feed_forward.sublayer.up           mlp.c_fc    intermediate.dense             layer.N.DenseReluDense.wi
+feed_forward.sublayer.down         mlp.c_proj  output.dense                   layer.N.DenseReluDense.wo
 """
-
+LLAMA_BLOCK = """
+ours                               llama
+attention.norm                     input_layernorm
+attention.sublayer.query_key_value self_attn.q_proj+k_proj+v_proj
+attention.sublayer.output          self_attn.o_proj
+feed_forward.norm                  post_attention_layernorm
+feed_forward.sublayer.up           mlp.gate_proj+up_proj
+feed_forward.sublayer.down         mlp.down_proj
+"""
 # What stands around the blocks. #: the number of the block.
 AROUND = """
 ours                gpt2 bert                                t5                       llama
@@ -92,7 +99,8 @@ EPSILON = ("layer_norm_epsilon", "layer_norm_eps", "rms_norm_eps")  # of the nor
 def names(family: str, layers: int) -> dict[str, list[str]]:
     """Our modules and what a published file calls them: {ours: [theirs]}, two of theirs where ours is both, stacked."""
     column = "bert" if family == "roberta" else family
-    around, block = _column(AROUND, column) | BESIDES.get(family, {}), _column(BLOCK, column)
+    around = _column(AROUND, column) | BESIDES.get(family, {})
+    block = _column(LLAMA_BLOCK if family == "llama" else BLOCK, column)
     table = {ours: theirs for ours, theirs in around.items() if "#" not in ours}
     for stack in (ours for ours in around if "#" in ours):
         decoder = stack.startswith("decoder")
@@ -110,7 +118,7 @@ def _column(table: str, family: str) -> dict[str, str]:
 
 
 def _stacked(theirs: str) -> list[str]:
-    """``attn.k+v`` → [``attn.k``, ``attn.v``]."""
+    """``attn.k+v`` → ``["attn.k", "attn.v"]``."""
     first, *rest = theirs.split("+")
     return [first, *(first.rpartition(".")[0] + "." + other for other in rest)]
 
@@ -123,19 +131,14 @@ def tensors(theirs: dict[str, Tensor], family: str) -> dict[str, Tensor]:
     found = {}
     for name, x in theirs.items():
         name = re.sub(r"\.gamma$", ".weight", re.sub(r"\.beta$", ".bias", name))  # of norms, as TensorFlow called them
-        found |= dict(_linear(name.removeprefix(prefix), x) if family == "gpt2" else [(name.removeprefix(prefix), x)])
+        found[name.removeprefix(prefix)] = _linear(name, x) if family == "gpt2" else x
     return found
 
 
-def _linear(name: str, x: Tensor) -> list[tuple[str, Tensor]]:
-    """GPT-2 writes xW with W (in, out), and W_Q, W_K, W_V side by side: → (out, in), Q apart from K and V."""
-    part, _, kind = name.rpartition(".")
-    if kind == "weight" and re.search(r"\.(c_attn|c_proj|c_fc)$", part) and x.ndim == 2:
-        x = x.mT.contiguous()
-    if not part.endswith("attn.c_attn"):
-        return [(name, x)]
-    stem, third = part.removesuffix("c_attn"), len(x) // 3
-    return [(f"{stem}q.{kind}", x[:third]), (f"{stem}kv.{kind}", x[third:])]  # (3D, …) → (D, …), (2D, …)
+def _linear(name: str, x: Tensor) -> Tensor:
+    """GPT-2 writes xW with W (in, out): → ``nn.Linear``'s (out, in)."""
+    turned = x.ndim == 2 and re.search(r"\.(c_attn|c_proj|c_fc)\.weight$", name)
+    return x.mT.contiguous() if turned else x
 
 
 def layers(theirs: dict[str, Tensor], family: str) -> int:
@@ -149,11 +152,11 @@ def config(theirs: dict[str, Tensor], family: str, settings: dict, heads: int | 
     """The sizes, from the shapes; the number of heads is not in them (but for T5) and comes from ``settings``."""
     table, block = names(family, 1), "encoder.blocks.0" if family == "t5" else "stack.blocks.0"
 
-    def shape(ours: str) -> tuple[int, int]:
-        return _shape(theirs, f"{table[ours][0]}.weight", family)
+    def shape(ours: str, which: int = 0) -> tuple[int, int]:
+        return _shape(theirs, f"{table[ours][which]}.weight", family)
 
     V, D = shape("embedding.tokens")
-    wide, hidden = shape(f"{block}.attention.sublayer.query")[0], shape(f"{block}.feed_forward.sublayer.up")[0]
+    hidden, wide = shape(f"{block}.feed_forward.sublayer.up")[0], shape(f"{block}.attention.sublayer.output")[1]
     H = shape("encoder.bias.table")[1] if family == "t5" else _heads(heads, settings, wide)
     sizes = dict(vocabulary=V, width=D, layers=layers(theirs, family), heads=H)
     sizes |= dict(head_width=None if wide == D else wide // H, hidden=None if hidden == 4 * D else hidden)
@@ -161,7 +164,7 @@ def config(theirs: dict[str, Tensor], family: str, settings: dict, heads: int | 
     if "pooler.0" in table:
         sizes |= dict(pooler=f"{table['pooler.0'][0]}.weight" in theirs)
     if family == "llama":
-        groups = shape(f"{block}.attention.sublayer.key_value")[0] * H // wide
+        groups = shape(f"{block}.attention.sublayer.query_key_value", 1)[0] * H // wide
         untied = "lm_head.weight" in theirs or settings.get("tie_word_embeddings") is False
         sizes |= dict(kv_heads=None if groups == H else groups, tied=not untied)
     epsilon = [settings[name] for name in EPSILON if name in settings]
@@ -182,7 +185,7 @@ def _heads(heads: int | None, settings: dict, wide: int) -> int:
         raise ValueError("heads: got none, and no config.json beside the file, expected their number; give heads=12")
     whole("heads", heads)
     if wide % heads:
-        raise ValueError(f"heads: got {heads}, expected a divisor of {wide}, the rows of the query matrix")
+        raise ValueError(f"heads: got {heads}, expected a divisor of {wide}, the width of all queries")
     return heads
 
 

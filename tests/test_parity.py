@@ -8,9 +8,9 @@ import json
 import pytest
 import torch
 from fixtures import make_parity as parity
-from lmcourse import attention, checkpoints, published, transformer
-from lmcourse.attention import Cache
+from lmcourse import attention, checkpoints, multihead, published, transformer
 from lmcourse.configuration import Config
+from lmcourse.multihead import Attention, Cache
 from safetensors.torch import load_file, save_file
 
 TOLERANCE = 1e-5  # greatest absolute difference, in float32
@@ -181,7 +181,7 @@ def test_plain_and_online_attention_too(hf, tmp_path, family):
     inputs = parity.batch(family, model.config.vocab_size, 1, "right")
     expected = parity.reference(family, model, inputs)
     for kernel in (attention.plain_attention, attention.online_attention):
-        for layer in (m for m in mine.modules() if isinstance(m, attention.Attention)):
+        for layer in (m for m in mine.modules() if isinstance(m, Attention)):
             layer.kernel = kernel
         assert difference(ours(family, mine, inputs, heads(model)), expected, inputs) < TOLERANCE
 
@@ -189,15 +189,16 @@ def test_plain_and_online_attention_too(hf, tmp_path, family):
 # ------------------------------------------------------------------------------------------ what must not pass
 
 
-def layers(model, kind=attention.Attention):
+def layers(model, kind=Attention):
     return [module for module in model.modules() if isinstance(module, kind)]
 
 
 @torch.no_grad()
 def swap_keys_and_values(model):
     for layer in layers(model):
-        for p in layer.key_value.parameters():
-            p.copy_(p.roll(len(p) // 2, 0))
+        for p in (layer.query_key_value if hasattr(layer, "query_key_value") else layer.key_value).parameters():
+            *q, k, v = p.split(layer.sizes if hasattr(layer, "query_key_value") else layer.sizes[1:])
+            p.copy_(torch.cat([*q, v, k]))
 
 
 @torch.no_grad()
@@ -315,7 +316,7 @@ def backwards(x, cos, sin):
 def test_other_rotations_are_seen(hf, tmp_path, monkeypatch, wrong):
     model, mine = pair(hf, tmp_path, "llama", size=dict(V=30, L=2, H=4, d=6, F=50, G=2, P=40))
     inputs = parity.batch("llama", 30, 2, None)
-    monkeypatch.setattr(attention, "rotate", wrong)
+    monkeypatch.setattr(multihead, "rotate", wrong)
     changed = difference(ours("llama", mine, inputs), parity.reference("llama", model, inputs), inputs)
     assert changed > 20 * TOLERANCE
 
@@ -352,8 +353,8 @@ def test_epsilon_where_it_is_visible(hf, tmp_path, family, wrong):
 
 def test_untransposed_file_is_refused(hf, tmp_path, monkeypatch):
     model = parity.build("gpt2", parity.TINY, 0)
-    monkeypatch.setattr(published, "_linear", lambda name, x: [(name, x)])
-    with pytest.raises(ValueError, match="expected a file of gpt2"):
+    monkeypatch.setattr(published, "_linear", lambda name, x: x)
+    with pytest.raises(ValueError, match="query_key_value.weight: got shape"):
         load(tmp_path, "gpt2", dict(model.named_parameters()), parity.settings(model))
 
 

@@ -15,7 +15,7 @@ from safetensors.torch import save as serialise
 from torch import Tensor, nn
 
 from lmcourse import arguments, published
-from lmcourse.bert import BERT
+from lmcourse.bert import BERT, NextSentence
 from lmcourse.configuration import Config
 from lmcourse.gpt import GPT
 from lmcourse.published import shortened
@@ -51,6 +51,22 @@ def load(path: str | Path, family: str, heads: int | None = None, head: bool = T
         if not head:
             model.head = NoHead()
         _fill(model, _ours(theirs, model, family))
+        _tie(model)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+    return model
+
+
+def load_next_sentence(path: str | Path, heads: int | None = None) -> NextSentence:
+    """A published BERT with both of its heads: ``model.bert``, and whether the second segment follows the first."""
+    bert, theirs = load(path, "bert", heads), published.tensors(read(find(path))[0], "bert")
+    with torch.device("meta"):
+        model = NextSentence(bert)
+    parts = {f"output.{kind}": [f"cls.seq_relationship.{kind}"] for kind in ("weight", "bias")}
+    try:
+        if missing := {name for (name,) in parts.values()} - theirs.keys():
+            raise ValueError(f"{shortened(missing)} missing, expected BERT's head for the next sentence")
+        _fill(model, {name: _stack(part, theirs) for name, part in parts.items()})
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
     return model
@@ -70,7 +86,7 @@ def _settings(path: Path, family: str) -> dict:
         settings = settings | (settings.get("rope_parameters") or {})
     except (ValueError, AttributeError, TypeError):
         raise ValueError("config.json: not a JSON object; download it again, or remove it and give heads") from None
-    for name, expected in dict(published.SETTINGS[family], model_type=family).items():
+    for name, expected in dict(model_type=family, **published.SETTINGS[family]).items():
         if settings.get(name, expected) != expected:
             raise ValueError(f"config.json: got {name} {settings[name]!r}, expected {expected!r} for family {family!r}")
     return settings
@@ -98,11 +114,14 @@ def _ours(theirs: dict[str, Tensor], model: nn.Module, family: str) -> dict[str,
 
 
 def _stack(parts: list[str], theirs: dict[str, Tensor]) -> Tensor:
-    try:
-        return theirs[parts[0]].float() if len(parts) == 1 else torch.cat([theirs[part] for part in parts]).float()
-    except RuntimeError:
-        shapes = " and ".join(str(list(theirs[part].shape)) for part in parts)
-        raise ValueError(f"{' and '.join(parts)}: got {shapes}, expected equal widths") from None
+    """The named tensors one below the other, in float32."""
+    for part in parts:
+        if not theirs[part].is_floating_point():
+            raise ValueError(f"{part}: got {theirs[part].dtype}, expected floating point")
+    if len({theirs[part].shape[1:] for part in parts}) > 1 or not all(theirs[part].ndim for part in parts):
+        shapes = ", ".join(str(list(theirs[part].shape)) for part in parts)
+        raise ValueError(f"{', '.join(parts)}: got {shapes}, expected equal widths, to be stacked")
+    return (theirs[parts[0]] if len(parts) == 1 else torch.cat([theirs[part] for part in parts])).float()
 
 
 def _parameters(model: nn.Module) -> dict[str, nn.Parameter]:
@@ -111,14 +130,16 @@ def _parameters(model: nn.Module) -> dict[str, nn.Parameter]:
 
 
 def _fill(model: nn.Module, tensors: dict[str, Tensor]) -> None:
-    """Put ``tensors`` in the place of the parameters of a model on the meta device; nothing is copied."""
-    for name, p in _parameters(model).items():
-        if tensors[name].shape != p.shape:
-            raise ValueError(f"{name}: got shape {list(tensors[name].shape)}, expected {list(p.shape)}")
-        if not tensors[name].is_floating_point():
-            raise ValueError(f"{name}: got {tensors[name].dtype}, expected floating point")
+    """Put ``tensors`` in the place of the model's parameters, which may be on the meta device; nothing is copied."""
+    for name, x in tensors.items():
         module, _, kind = name.rpartition(".")
-        setattr(model.get_submodule(module), kind, nn.Parameter(tensors[name]))
+        layer, expected = model.get_submodule(module), list(model.get_parameter(name).shape)
+        if list(x.shape) != expected:
+            raise ValueError(f"{name}: got shape {list(x.shape)}, expected {expected}")
+        setattr(layer, kind, nn.Parameter(x))
+
+
+def _tie(model: nn.Module) -> None:
     if model.config.tied and not isinstance(model.head, NoHead):
         model.head.vocabulary.weight = model.embedding.tokens.weight
 
@@ -157,7 +178,11 @@ def load_own(path: str | Path) -> GPT | BERT | T5:
     if wanted != tensors.keys():
         missing, left = shortened(wanted - tensors.keys()), shortened(tensors.keys() - wanted)
         raise ValueError(f"{path}: {missing} missing, {left} left over for the configuration in the file")
-    _fill(model, tensors)
+    try:
+        _fill(model, tensors)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+    _tie(model)
     return model
 
 

@@ -76,7 +76,8 @@ TWICE = {
     "t5": {f"{name}.weight": "shared.weight" for name in ("encoder.embed_tokens", "decoder.embed_tokens", "lm_head")},
     "llama": {"lm_head.weight": "embed_tokens.weight"},
 }
-# and what our models do not have: constants, BERT's head for the next sentence, a table that T5's code never reads.
+# and what a model of states and one head does not have: constants, BERT's head for the next sentence (for which there is
+# checkpoints.load_next_sentence), a table that T5's code never reads.
 UNUSED = {
     "gpt2": r"h\.\d+\.attn\.(masked_)?bias",
     "bert": r"embeddings\.position_ids|cls\.seq_relationship\.(weight|bias)",
@@ -93,7 +94,17 @@ SETTINGS = {
     "llama": dict(hidden_act="silu", rope_theta=10_000, rope_type="default", rope_scaling=None, attention_bias=False),
 }
 
-EPSILON = ("layer_norm_epsilon", "layer_norm_eps", "rms_norm_eps")  # of the norms, as the families call it
+# What config.json calls our options. Sizes are read from the shapes and have to agree with it.
+SAME = {
+    "vocabulary": ("vocab_size",),
+    "positions": ("n_positions", "max_position_embeddings"),
+    "segments": ("type_vocab_size",),
+    "layers": ("n_layer", "num_hidden_layers", "num_layers"),
+    "width": ("n_embd", "hidden_size", "d_model"),
+    "heads": ("n_head", "num_attention_heads", "num_heads"),
+    "kv_heads": ("num_key_value_heads",),
+    "epsilon": ("layer_norm_epsilon", "layer_norm_eps", "rms_norm_eps"),
+}
 
 
 def names(family: str, layers: int) -> dict[str, list[str]]:
@@ -131,7 +142,10 @@ def tensors(theirs: dict[str, Tensor], family: str) -> dict[str, Tensor]:
     found = {}
     for name, x in theirs.items():
         name = re.sub(r"\.gamma$", ".weight", re.sub(r"\.beta$", ".bias", name))  # of norms, as TensorFlow called them
-        found[name.removeprefix(prefix)] = _linear(name, x) if family == "gpt2" else x
+        name = name.removeprefix(prefix)
+        if name in found:
+            raise ValueError(f"{name}: got it twice, with and without {prefix!r} or an old name, expected it once")
+        found[name] = _linear(name, x) if family == "gpt2" else x
     return found
 
 
@@ -142,33 +156,35 @@ def _linear(name: str, x: Tensor) -> Tensor:
 
 
 def layers(theirs: dict[str, Tensor], family: str) -> int:
-    """How many blocks there are: one more than the highest number in a name."""
-    pattern = {"gpt2": r"h", "t5": r"(?:en|de)coder\.block", "llama": r"layers"}.get(family, r"encoder\.layer")
-    numbers = [int(found[1]) for name in theirs if (found := re.match(rf"{pattern}\.(\d+)\.", name))]
-    return 1 + max(numbers, default=-1)
+    """How many blocks there are."""
+    pattern = {"gpt2": "h", "t5": "encoder.block", "llama": "layers"}.get(family, "encoder.layer")
+    return len({found[1] for name in theirs if (found := re.match(rf"{pattern}\.(\d+)\.", name))})
 
 
 def config(theirs: dict[str, Tensor], family: str, settings: dict, heads: int | None = None) -> Config:
     """The sizes, from the shapes; the number of heads is not in them (but for T5) and comes from ``settings``."""
     table, block = names(family, 1), "encoder.blocks.0" if family == "t5" else "stack.blocks.0"
+    told = {ours: settings[name] for ours, known in SAME.items() for name in known if name in settings}
 
     def shape(ours: str, which: int = 0) -> tuple[int, int]:
         return _shape(theirs, f"{table[ours][which]}.weight", family)
 
     V, D = shape("embedding.tokens")
     hidden, wide = shape(f"{block}.feed_forward.sublayer.up")[0], shape(f"{block}.attention.sublayer.output")[1]
-    H = shape("encoder.bias.table")[1] if family == "t5" else _heads(heads, settings, wide)
-    sizes = dict(vocabulary=V, width=D, layers=layers(theirs, family), heads=H)
-    sizes |= dict(head_width=None if wide == D else wide // H, hidden=None if hidden == 4 * D else hidden)
+    H = shape("encoder.bias.table")[1] if family == "t5" else _heads(told.get("heads") if heads is None else heads, wide)
+    sizes = dict(vocabulary=V, layers=layers(theirs, family), width=D, heads=H)
     sizes |= {name: shape(f"embedding.{name}")[0] for name in ("positions", "segments") if f"embedding.{name}" in table}
+    for name in sizes.keys() & told.keys() - ({"heads"} if heads else {}):
+        if sizes[name] != told[name]:
+            raise ValueError(f"{name}: got {sizes[name]} in the file, expected {told[name]}, as in config.json")
+    sizes |= dict(head_width=None if wide == D else wide // H, hidden=None if hidden == 4 * D else hidden)
     if "pooler.0" in table:
         sizes |= dict(pooler=f"{table['pooler.0'][0]}.weight" in theirs)
     if family == "llama":
-        groups = shape(f"{block}.attention.sublayer.query_key_value", 1)[0] * H // wide
+        rows = shape(f"{block}.attention.sublayer.query_key_value", 1)[0]
         untied = "lm_head.weight" in theirs or settings.get("tie_word_embeddings") is False
-        sizes |= dict(kv_heads=None if groups == H else groups, tied=not untied)
-    epsilon = [settings[name] for name in EPSILON if name in settings]
-    return getattr(Config, family)(**sizes, **(dict(epsilon=epsilon[0]) if epsilon else {}))
+        sizes |= dict(kv_heads=_groups(rows, wide // H, H), tied=not untied)
+    return getattr(Config, family)(**sizes, **{"epsilon": told["epsilon"]} if "epsilon" in told else {})
 
 
 def _shape(theirs: dict[str, Tensor], name: str, family: str) -> tuple[int, int]:
@@ -179,14 +195,19 @@ def _shape(theirs: dict[str, Tensor], name: str, family: str) -> tuple[int, int]
     return tuple(theirs[name].shape)
 
 
-def _heads(heads: int | None, settings: dict, wide: int) -> int:
-    heads = settings.get("n_head", settings.get("num_attention_heads")) if heads is None else heads
+def _heads(heads: int | None, wide: int) -> int:
     if heads is None:
         raise ValueError("heads: got none, and no config.json beside the file, expected their number; give heads=12")
     whole("heads", heads)
     if wide % heads:
         raise ValueError(f"heads: got {heads}, expected a divisor of {wide}, the width of all queries")
     return heads
+
+
+def _groups(rows: int, d: int, heads: int) -> int | None:
+    if rows % d or not rows:
+        raise ValueError(f"k_proj: got {rows} rows, expected a multiple of {d}, the width of a head")
+    return None if rows == heads * d else rows // d
 
 
 def shortened(found, most: int = 5) -> str:

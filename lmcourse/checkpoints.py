@@ -6,6 +6,7 @@ Only safetensors files are read: a pickle (``pytorch_model.bin``, ``.pt``) can r
 import json
 import os
 import re
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
@@ -44,7 +45,7 @@ def load(path: str | Path, family: str, heads: int | None = None, head: bool = T
     if family not in MODELS:
         raise ValueError(f"family: got {family!r}, expected one of {', '.join(MODELS)}")
     path = find(path)
-    try:
+    with _named(path):
         theirs, settings = published.tensors(read(path)[0], family), _settings(path.parent / "config.json", family)
         with torch.device("meta"):  # neither memory nor random numbers: names and shapes of what is to be filled
             model = MODELS[family](published.config(theirs, family, settings, heads))
@@ -52,23 +53,20 @@ def load(path: str | Path, family: str, heads: int | None = None, head: bool = T
             model.head = NoHead()
         _fill(model, _ours(theirs, model, family))
         _tie(model)
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from None
     return model
 
 
 def load_next_sentence(path: str | Path, heads: int | None = None) -> NextSentence:
     """A published BERT with both of its heads: ``model.bert``, and whether the second segment follows the first."""
-    bert, theirs = load(path, "bert", heads), published.tensors(read(find(path))[0], "bert")
+    path = find(path)
+    bert, theirs = load(path, "bert", heads), published.tensors(read(path)[0], "bert")
     with torch.device("meta"):
         model = NextSentence(bert)
     parts = {f"output.{kind}": [f"cls.seq_relationship.{kind}"] for kind in ("weight", "bias")}
-    try:
+    with _named(path):
         if missing := {name for (name,) in parts.values()} - theirs.keys():
             raise ValueError(f"{shortened(missing)} missing, expected BERT's head for the next sentence")
         _fill(model, {name: _stack(part, theirs) for name, part in parts.items()})
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from None
     return model
 
 
@@ -102,15 +100,19 @@ def _ours(theirs: dict[str, Tensor], model: nn.Module, family: str) -> dict[str,
     copies = {k: v for k, v in published.TWICE[family].items() if k in theirs and k not in used}
     unused = published.UNUSED[family] + (f"|{HEADS}" if isinstance(model.head, NoHead) else "")
     left = {name for name in theirs.keys() - used - copies.keys() if not re.fullmatch(unused, name)}
-    if missing := used - theirs.keys():
-        cure = "; head=False loads a file without a head" if all(re.fullmatch(HEADS, m) for m in missing) else ""
-        raise ValueError(f"not a file of {family}: {shortened(missing)} missing, {shortened(left)} left over{cure}")
-    if left:
-        raise ValueError(f"not a file of {family}, or of a variant that is not ours: {shortened(left)} left over")
+    _account(used - theirs.keys(), left, family)
     for name, other in copies.items():
         if other in theirs and not torch.equal(theirs[name], theirs[other]):
             raise ValueError(f"{name}: differs from {other}, expected the same tensor, as our models tie the two")
     return {name: _stack(parts, theirs) for name, parts in wanted.items()}
+
+
+def _account(missing: set[str], left: set[str], family: str) -> None:
+    if missing:
+        cure = "; head=False loads a file without a head" if all(re.fullmatch(HEADS, m) for m in missing) else ""
+        raise ValueError(f"not a file of {family}: {shortened(missing)} missing, {shortened(left)} left over{cure}")
+    if left:
+        raise ValueError(f"not a file of {family}, or of a variant that is not ours: {shortened(left)} left over")
 
 
 def _stack(parts: list[str], theirs: dict[str, Tensor]) -> Tensor:
@@ -178,10 +180,8 @@ def load_own(path: str | Path) -> GPT | BERT | T5:
     if wanted != tensors.keys():
         missing, left = shortened(wanted - tensors.keys()), shortened(tensors.keys() - wanted)
         raise ValueError(f"{path}: {missing} missing, {left} left over for the configuration in the file")
-    try:
+    with _named(path):
         _fill(model, tensors)
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from None
     _tie(model)
     return model
 
@@ -212,3 +212,12 @@ def read(path: str | Path) -> tuple[dict[str, Tensor], dict[str, str]]:
             return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}
     except SafetensorError as error:
         raise ValueError(f"{path}: not a safetensors file, or cut off ({error}); download it again") from None
+
+
+@contextmanager
+def _named(path: Path):
+    """Within it, errors say which file they are about."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None

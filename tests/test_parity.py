@@ -123,6 +123,28 @@ def test_logits_states_and_gradients(hf, tmp_path, family, padding, seed):
     assert outputs < TOLERANCE and slopes < TOLERANCE
 
 
+@torch.no_grad()
+def test_next_sentence(hf, tmp_path):
+    """Scores of both heads, from the model that has both; 0 is "follows" there and here."""
+    model, _ = pair(hf, tmp_path, "bert", seed=1)
+    mine, inputs = checkpoints.load_next_sentence(tmp_path), parity.batch("bert", model.config.vocab_size, 1, "right")
+    expected = parity.reference("bert", model, inputs)
+    arguments = inputs["tokens"], inputs["attention_mask"], inputs["segments"]
+    assert (mine(*arguments) - expected["next"]).abs().max() < TOLERANCE
+    at = inputs["attention_mask"]
+    assert (mine.bert(*arguments) - expected["logits"])[at].abs().max() < TOLERANCE
+    targets, weights, labels = inputs["tokens"], at.float(), torch.tensor([0, 1, 1])
+    theirs = model(
+        input_ids=inputs["tokens"],
+        attention_mask=at.long(),
+        token_type_ids=inputs["segments"],
+        labels=targets.masked_fill(~at, -100),
+        next_sentence_label=labels,
+    ).loss
+    assert abs(mine.loss(inputs["tokens"], targets, weights, labels, *arguments[1:]) - theirs) < TOLERANCE
+    assert abs(mine.loss(inputs["tokens"], targets, weights, 1 - labels, *arguments[1:]) - theirs) > 20 * TOLERANCE
+
+
 @pytest.mark.parametrize("family", ["gpt2", "bert", "roberta"])
 def test_what_differs_is_rounding(hf, tmp_path, family):
     """In float64, where these reference models compute in it throughout."""
@@ -143,7 +165,8 @@ def test_far_places(hf, tmp_path, family):
     size = dict(V=20, L=1, H=4, d=6, F=9, G=2, P=202)
     model, mine = pair(hf, tmp_path, family, size=size)
     inputs = parity.batch(family, 20, 1, None, B=1, T=200)
-    assert difference(ours(family, mine, inputs, heads(model)), parity.reference(family, model, inputs), inputs) < TOLERANCE
+    expected = parity.reference(family, model, inputs)
+    assert difference(ours(family, mine, inputs, heads(model)), expected, inputs) < TOLERANCE
 
 
 @pytest.mark.filterwarnings("ignore:`past_key_values` is deprecated")
@@ -399,10 +422,10 @@ def test_published_parameter_counts_of_variants():
 
 @pytest.mark.parametrize("family", ["gpt2", "bert", "roberta", "t5"])
 def test_the_library_counts_the_same(hf, family):
-    kinds = {"gpt2": hf.GPT2Model, "bert": hf.BertModel, "roberta": hf.RobertaModel, "t5": hf.T5ForConditionalGeneration}
+    kind = dict(gpt2=hf.GPT2Model, bert=hf.BertModel, roberta=hf.RobertaModel, t5=hf.T5ForConditionalGeneration)[family]
     settings = dict(vocab_size=50_265, max_position_embeddings=514, type_vocab_size=1) if family == "roberta" else {}
     with torch.device("meta"):
-        model = kinds[family](kinds[family].config_class(**settings))
+        model = kind(kind.config_class(**settings))
     sizes = {name: expected for name, size, expected in COUNTS if size in ("small", "base") and name != "t5"}
     assert sum(p.numel() for p in model.parameters()) == (sizes | {"t5": 60_506_624})[family]
 

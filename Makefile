@@ -6,7 +6,7 @@ PORT ?= 8000
 HERE := .venv/bin/python
 PIP := $(HERE) -m pip install -q --disable-pip-version-check
 SOURCES := _config.yml _toc.yml index.md $(wildcard *.md LICENSE*) $(shell find book notebooks lmcourse -type f -not -name '*.pyc')
-PACKAGE := pyproject.toml requirements.txt book/requirements.txt
+PACKAGE := pyproject.toml requirements.txt requirements-alone.txt book/requirements.txt
 
 .DELETE_ON_ERROR:
 .PHONY: help book serve test notebooks bench colab linkcheck repository chapter clean
@@ -64,6 +64,7 @@ _vendor/assets.json: book/assets.json tools/assets.py .venv/.book
 
 .venv/.test: $(PACKAGE) .venv/.book
 	@$(PIP) -r requirements.txt || { $(SAY_PIP); exit 1; }
+	@$(PIP) --no-deps -r requirements-alone.txt || { $(SAY_PIP); exit 1; }
 	@$(PIP) --no-deps -e . || { $(SAY_PIP); exit 1; }
 	@touch $@
 

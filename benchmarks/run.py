@@ -37,7 +37,7 @@ def machine() -> dict:
         "processor": processor(),
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "python": platform.python_version(),
-        **{package: version(package) for package in ("torch", "numpy", "gensim")},
+        **{package: version(package) for package in ("torch", "numpy", "gensim", "transformers", "tokenizers")},
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
     }
 
@@ -57,15 +57,15 @@ def measure(name: str) -> dict:
 
 
 def table(result: dict) -> str:
-    lines = [result["task"], f"  {'':12} {result['unit']:>14}  {result['quality']} (one a seed)"]
+    lines = [result["task"], f"  {'':22} {result['unit']:>14}  {result['quality']} (one a seed)"]
     for name, runs in result["runs"].items():
         quality = " ".join(f"{r['quality']:.3f}" for r in runs)
-        lines.append(f"  {name:12} {statistics.median(r['speed'] for r in runs):14,.0f}  {quality}")
+        lines.append(f"  {name:22} {statistics.median(r['speed'] for r in runs):14,.0f}  {quality}")
     return "\n".join([*lines, f"  ratio of the median speeds: {result['ratio']:.2f}"])
 
 
 def main(names: list[str]) -> None:
-    known = sorted(p.stem for p in HERE.glob("*.py") if p.stem != "run")
+    known = sorted(p.stem for p in HERE.glob("*.py") if p.stem != "run" and p.stem[0] != "_")
     if unknown := set(names) - set(known):
         raise SystemExit(f"no such benchmark: {', '.join(sorted(unknown))}; there are {', '.join(known)}")
     for name in names or known:

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from lmcourse import masks
-from lmcourse.arguments import came, whole
+from lmcourse.arguments import came, kind, whole
 
 SHORT = 512  # keys: a CPU's cache then still holds what one head's weights take
 
@@ -23,7 +23,8 @@ class View:
     causal: bool = False  # no query sees a key behind it
     mask: Tensor | None = None  # booleans, broadcastable to (B, H, T, S): True where a query may look
     bias: Tensor | None = None  # added to the scores, broadcastable to (B, H, T, S)
-    rotation: tuple[Tensor, Tensor] | None = None  # cos and sin, (T, d/2) or (B, 1, T, d/2): turn queries and keys
+    # cos and sin, (T, d/2) or (B, 1, T, d/2), by which the layer turns queries and keys before it attends
+    rotation: tuple[Tensor, Tensor] | None = None
     dropout: float = 0.0  # of the weights
 
     def allowed(self, T: int, S: int, device: torch.device) -> Tensor | None:
@@ -51,7 +52,7 @@ def attention_weights(q: Tensor, k: Tensor, view: View = View(), scale: float | 
 
     Vaswani et al. 2017, equation 1.
     """
-    _shapes(q, k, k)
+    _shapes(q, k, k, view)
     scores = masked_scores(q, k, view, scale)
     # -∞ minus itself is not a number: a row without any key gets a finite maximum, and its weights are 0 / 1.
     greatest = scores.detach().amax(-1, keepdim=True).clamp(min=torch.finfo(scores.dtype).min)
@@ -61,7 +62,7 @@ def attention_weights(q: Tensor, k: Tensor, view: View = View(), scale: float | 
 
 def plain_attention(q: Tensor, k: Tensor, v: Tensor, view: View = View(), scale: float | None = None) -> Tensor:
     """softmax(QKᵀ/√d + bias + M) V, as the equation stands: (B, H, T, d). Time and memory O(T·S)."""
-    _shapes(q, k, v)
+    _shapes(q, k, v, view)
     return F.dropout(attention_weights(q, k, view, scale), view.dropout) @ _repeat(v, q)
 
 
@@ -77,7 +78,7 @@ def online_attention(
     brings a greater score, what was summed shrinks by exp(old - new). Milakov & Gimelshein 2018, algorithm 3; Dao et
     al. 2022 ("FlashAttention"), algorithm 1. No dropout.
     """
-    _shapes(q, k, v)
+    _shapes(q, k, v, view)
     whole("size", size)
     if view.dropout:
         raise ValueError(f"view: got dropout {view.dropout}, expected 0: no weights are kept that could be dropped")
@@ -105,7 +106,7 @@ def fast_attention(q: Tensor, k: Tensor, v: Tensor, view: View = View(), scale: 
     On a CPU the gradient of that kernel is slow in bfloat16, and it falls back for dropout and for a bias that learns.
     Training on up to ``SHORT`` keys keeps the weights there instead.
     """
-    _shapes(q, k, v)
+    _shapes(q, k, v, view)
     T, S = q.shape[-2], k.shape[-2]
     training = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad)
     if training and q.device.type == "cpu" and S <= SHORT:
@@ -127,7 +128,8 @@ def _kept_attention(q: Tensor, k: Tensor, v: Tensor, view: View, scale: float | 
     """``plain_attention`` in few passes over memory: one matrix product adds the bias, heads are part of the batch."""
     B, H, T, d = q.shape
     added = _added(view, q, k.shape[2])
-    unseen = None if view.mask is None else (added == -torch.inf).all(-1, keepdim=True)  # queries that see no key
+    sees_all = view.mask is None and view.bias is None  # a causal mask alone leaves each query itself
+    unseen = None if sees_all else (added == -torch.inf).all(-1, keepdim=True)  # queries that see no key
     if unseen is not None:
         added = added.masked_fill(unseen, 0)
     queries = (q * (d**-0.5 if scale is None else scale)).reshape(B * H, T, d)
@@ -165,10 +167,19 @@ def _columns(x: Tensor | None, block: slice) -> Tensor | None:
     return x if x is None or x.shape[-1] == 1 else x[..., block]
 
 
-def _shapes(q: Tensor, k: Tensor, v: Tensor) -> None:
+def _shapes(q: Tensor, k: Tensor, v: Tensor, view: View) -> None:
     for name, x in (("q", q), ("k", k), ("v", v)):
         if not isinstance(x, Tensor) or x.ndim != 4:
             raise ValueError(f"{name}: got {came(x)}, expected (B, heads, length, d)")
     if q.shape[0] != k.shape[0] or q.shape[-1] != k.shape[-1] or q.shape[1] % k.shape[1] or k.shape != v.shape:
         shapes = ", ".join(str(list(x.shape)) for x in (q, k, v))
         raise ValueError(f"q, k, v: got {shapes}, expected (B, H, T, d) and twice (B, G, S, d), H a multiple of G")
+    kind("view", view, View, "use View(causal=True)")
+    B, H, T, S = *q.shape[:3], k.shape[2]
+    for name, x in (("mask", view.mask), ("bias", view.bias)):
+        if x is None:
+            continue
+        if not isinstance(x, Tensor) or (x.dtype == torch.bool) != (name == "mask"):
+            raise TypeError(f"view.{name}: got {came(x)}, expected {'booleans' if name == 'mask' else 'numbers'}")
+        if x.ndim > 4 or any(a not in (1, b) for a, b in zip(x.shape[::-1], (S, T, H, B))):
+            raise ValueError(f"view.{name}: got {came(x)}, expected a shape that broadcasts to ({B}, {H}, {T}, {S})")

@@ -1,6 +1,6 @@
 """Everything in which the Transformers of this course differ from one another, but for their masks and objectives."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from numbers import Integral, Real
 
 CHOICES = {
@@ -47,7 +47,7 @@ class Config:
     norm_first: bool = True  # before each sublayer and at the end; if not, after each sublayer and the embedding
     epsilon: float = 1e-5  # in the norms, under the root
     activation: str = "gelu"  # geglu and swiglu multiply by a gate
-    window: int | None = None  # a causal query sees so many keys, itself included; None: all
+    window: int | None = None  # in a causal stack a query sees so many keys, itself included; None: all
     bias: bool = True  # in the blocks
     dropout: float = 0.0  # of embeddings, attention weights and what a sublayer adds
     position: str = "learned"
@@ -92,6 +92,8 @@ class Config:
             expected = f"a whole number from {least} on"
         if not right:
             raise ValueError(f"{name}: got {value!r}, expected {expected}")
+        if isinstance(value, Integral) and not isinstance(value, bool):
+            object.__setattr__(self, name, int(value))  # numpy's integers would not go into a JSON file
 
     @property
     def groups(self) -> int:
@@ -146,8 +148,8 @@ class Config:
         The hidden width is 8/3 D unless given: three matrices then hold what two of 4 D hold.
         """
         options = dict(norm="rms", activation="swiglu", bias=False, position="rotary", tied=False)
-        options["hidden"] = 8 * changes.get("width", cls.width) // 3
-        return cls(vocabulary, **options | changes)
+        config = cls(vocabulary, **options | changes)
+        return config if "hidden" in changes else replace(config, hidden=8 * config.width // 3)
 
 
 def _number(value) -> bool:

@@ -133,7 +133,7 @@ def span_corruption_lengths(input_length: int, rate: float = 0.15, mean_span: fl
     """(T, targets): the longest text whose inputs are no longer than ``input_length``, and the length of its targets.
 
     Both counted with an ``end_id``: 512 inputs hold 568 tokens, with 114 targets. As T5's code, but for a rate of 0.5,
-    where that evens out the two lengths.
+    where that evens out the two lengths, and fewer than ten inputs, where it may count no span.
     """
     arguments.whole("input_length", input_length)
     if input_length < 3:

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from lmcourse.arguments import no_padding_last
 from lmcourse.configuration import Config
 from lmcourse.initialisation import initialise, new_linear
-from lmcourse.multihead import Cache
+from lmcourse.multihead import Cache, tokens_read
 from lmcourse.transformer import Embedding, Head, Stack, label_loss
 
 
@@ -29,8 +29,7 @@ class GPT(nn.Module):
         states: list[Tensor] | None = None,
     ) -> Tensor:
         """The last states (B, T, D). ``states``: a list to fill with the input and the output of each block."""
-        past = 0 if cache is None else cache.length
-        x = self.embedding(tokens, attention_mask, past=past)
+        x = self.embedding(tokens, attention_mask, past=tokens_read(cache))
         return self.stack(x, attention_mask, cache=cache, states=states)
 
     def forward(self, tokens: Tensor, attention_mask: Tensor | None = None, cache: Cache | None = None) -> Tensor:
@@ -65,7 +64,10 @@ class GPTClassifier(nn.Module):
     def loss(
         self, tokens: Tensor, labels: Tensor, attention_mask: Tensor | None = None, auxiliary: float = 0.5
     ) -> Tensor:
-        """-log p(label | tokens) + ``auxiliary`` times the loss of the language model: equation 5, λ = 0.5."""
+        """-log p(label | tokens) + ``auxiliary`` times the loss of the language model: equation 5, λ = 0.5.
+
+        Texts of one token have nothing to predict: they need ``auxiliary=0``.
+        """
         x = self.gpt.hidden(tokens, attention_mask)
         loss = label_loss(self.output(last(x, attention_mask)), labels)
         if not auxiliary:

@@ -6,6 +6,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
+from lmcourse.arguments import came, kind
 from lmcourse.attention import View, attention_weights, fast_attention, plain_attention
 from lmcourse.configuration import Config
 from lmcourse.positions import rotate
@@ -40,7 +41,10 @@ class LayerCache:
 
 
 class Cache(dict):
-    """A ``LayerCache`` for each layer, made when it is first asked for: generation then reads each token once."""
+    """A ``LayerCache`` for each layer, made when it is first asked for: generation then reads each token once.
+
+    Write and read it in one mode throughout, ``torch.inference_mode()`` or ``torch.no_grad()``.
+    """
 
     def __missing__(self, layer: int) -> LayerCache:
         return self.setdefault(layer, LayerCache())
@@ -50,9 +54,12 @@ class Cache(dict):
         """How many tokens were read."""
         return self[0].length
 
-    def check(self, B: int) -> None:
-        """Raise where another batch was read before."""
-        if self[0].buffers is not None and len(self[0].buffers[0]) != B:
+    def check(self, B: int, layers: int) -> None:
+        """Raise where another batch or another model was read before, or a call was interrupted halfway."""
+        lengths = [self[i].length for i in range(layers)]
+        if len(self) > layers or len(set(lengths)) > 1:
+            raise ValueError(f"cache: got layers that read {lengths} tokens, expected as many each; start a new Cache()")
+        if self.length and len(self[0].buffers[0]) != B:
             raise ValueError(f"cache: got a batch of {B}, expected {len(self[0].buffers[0])}, as before; start a new Cache()")
 
     @property
@@ -60,6 +67,14 @@ class Cache(dict):
         """What the keys and values so far take: 2·layers·B·G·T·d numbers."""
         pairs = [layer.buffers for layer in self.values() if layer.buffers]
         return sum(x[:, :, : self.length].numel() * x.element_size() for pair in pairs for x in pair)
+
+
+def tokens_read(cache: Cache | None) -> int:
+    """How many tokens stand in ``cache``; 0 without one."""
+    if cache is None:
+        return 0
+    kind("cache", cache, Cache, "use Cache()")
+    return cache.length
 
 
 class Attention(nn.Module):
@@ -71,7 +86,7 @@ class Attention(nn.Module):
     def __init__(self, config: Config, cross: bool = False):
         super().__init__()
         D, d = config.width, config.d
-        self.d, self.dropout = d, config.dropout
+        self.d, self.dropout, self.cross = d, config.dropout, cross
         self.sizes = config.heads * d, config.groups * d, config.groups * d  # of all queries, keys, values
         self.scale = None if config.scale_scores else 1.0
         if cross:
@@ -86,20 +101,22 @@ class Attention(nn.Module):
         self, x: Tensor, view: View = View(), memory: Tensor | None = None, cache: LayerCache | None = None
     ) -> Tensor:
         """(B, T, D) → (B, T, D)."""
-        q, k, v = self.itself(x, view, cache) if memory is None else self.across(x, memory, cache)
+        if (memory is not None) != self.cross:
+            raise ValueError(f"memory: got {came(memory)}, expected {'states (B, S, D)' if self.cross else 'None'}")
+        q, k, v = self.self_attention(x, view, cache) if memory is None else self.cross_attention(x, memory, cache)
         if self.training and self.dropout:
             view = replace(view, dropout=self.dropout)
         heads = self.kernel(q, k, v, view, self.scale)  # (B, H, T, d)
         return self.output(heads.transpose(1, 2).flatten(2))  # (B, T, H·d) → (B, T, D)
 
-    def itself(self, x: Tensor, view: View, cache: LayerCache | None) -> tuple[Tensor, Tensor, Tensor]:
+    def self_attention(self, x: Tensor, view: View, cache: LayerCache | None) -> tuple[Tensor, Tensor, Tensor]:
         """Queries (B, H, T, d), keys and values (B, G, S, d) of the same tokens and those in the cache."""
         q, k, v = (self.split(part) for part in self.query_key_value(x).split(self.sizes, dim=-1))
         if view.rotation is not None:
             q, k = rotate(q, *view.rotation), rotate(k, *view.rotation)
         return (q, k, v) if cache is None else (q, *cache.extend(k, v))
 
-    def across(self, x: Tensor, memory: Tensor, cache: LayerCache | None) -> tuple[Tensor, Tensor, Tensor]:
+    def cross_attention(self, x: Tensor, memory: Tensor, cache: LayerCache | None) -> tuple[Tensor, Tensor, Tensor]:
         """Queries of ``x``, keys and values of ``memory``, which a cache keeps from the first call on."""
         pair = None if cache is None else cache.memory
         if pair is None:

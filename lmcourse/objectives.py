@@ -132,7 +132,9 @@ def budget(n: Tensor, rate: float) -> Tensor:
     return (n.double() * rate).round().long().clamp(min=1)
 
 
-def replaced(tokens, chosen, u, mask_id, random_ids, split, generator) -> Tensor:
+def replaced(
+    tokens: Tensor, chosen: Tensor, u: Tensor, mask_id: int, random_ids: range, split: tuple, generator: torch.Generator
+) -> Tensor:
     """``tokens`` [B, T] with the ``chosen`` ones masked, drawn anew or kept, as ``u`` [B, T] in [0, 1) falls."""
     drawn = torch.randint(random_ids.start, random_ids.stop, tokens.shape, generator=generator).to(tokens.device)
     masked, random = u < split[0], u < split[0] + split[1]

@@ -12,7 +12,10 @@ from lmcourse.objectives import SPLIT, budget, check_candidates, check_masking, 
 
 @dataclass(frozen=True)
 class MaskedSpans:
-    """What a model reads and what it has to say, [B, T] each. Left, right and place are 0 where the weight is 0."""
+    """What a model reads and what it has to say, [B, T] each. Left, right and place are 0 where the weight is 0.
+
+    Spans that met are one and may be long; SpanBERT's code predicts no more than 20 tokens of each from its neighbours.
+    """
 
     inputs: Tensor  # int64
     targets: Tensor  # int64: the original tokens
@@ -68,7 +71,7 @@ def span_masking(
     rows = zip(starts.tolist(), candidates.tolist(), order, lengths, counts, strict=True)
     chosen = torch.tensor([_hidden(*row) for row in rows], device=tokens.device)
     left, right, place = boundaries(chosen)
-    u = torch.rand(B, T, generator=generator).to(tokens.device).gather(1, left + chosen)  # that of the span's first
+    u = torch.rand(B, T, generator=generator).to(tokens.device).gather(1, left)  # one for the whole span
     inputs = replaced(tokens, chosen, u, mask_id, random_ids, split, generator)
     return MaskedSpans(inputs, tokens.clone(), chosen.float(), left, right, place)
 

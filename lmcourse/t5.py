@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 from lmcourse.configuration import Config
 from lmcourse.initialisation import initialise
-from lmcourse.multihead import Cache
+from lmcourse.multihead import Cache, tokens_read
 from lmcourse.transformer import Embedding, Head, Stack
 
 
@@ -36,7 +36,7 @@ class T5(nn.Module):
         states: list[Tensor] | None = None,
     ) -> Tensor:
         """The decoder's states (B, T, D) for output ``tokens`` that begin with the start token."""
-        x = self.embedding(tokens, past=0 if cache is None else cache.length)
+        x = self.embedding(tokens, past=tokens_read(cache))
         return self.decoder(x, None, memory, memory_mask, cache, states)
 
     def forward(self, inputs: Tensor, outputs: Tensor, attention_mask: Tensor | None = None) -> Tensor:
@@ -56,7 +56,8 @@ class T5(nn.Module):
         The decoder reads the targets shifted by one place, behind the id ``start``.
         """
         memory = self.encode(inputs, attention_mask)
-        return self.head.loss(self.decode(shifted(targets, start), memory, attention_mask), targets, weights)
+        read = shifted(targets.masked_fill(weights == 0, start), start)  # where nothing counts, anything may stand
+        return self.head.loss(self.decode(read, memory, attention_mask), targets, weights)
 
 
 def shifted(targets: Tensor, start: int = 0) -> Tensor:

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from lmcourse import arguments, masks
 from lmcourse.attention import View
 from lmcourse.configuration import Config
-from lmcourse.multihead import Attention, Cache, LayerCache
+from lmcourse.multihead import Attention, Cache, LayerCache, tokens_read
 from lmcourse.objectives import cross_entropy
 from lmcourse.positions import RelativeBias, rotary, sinusoidal
 
@@ -127,12 +127,11 @@ class Stack(nn.Module):
         elif memory is not None:
             raise ValueError("memory: got states, expected None: these blocks have no cross-attention")
         if cache is not None:
-            arguments.kind("cache", cache, Cache, "use Cache()")
-            cache.check(len(x))
+            cache.check(len(x), len(self.blocks))
 
     def view(self, x: Tensor, attention_mask: Tensor | None, cache: Cache | None) -> View:
         """What the tokens of ``x`` may see, and how their places enter the scores."""
-        T, past = x.shape[1], 0 if cache is None else cache.length
+        T, past = x.shape[1], tokens_read(cache)
         mask = None if attention_mask is None else masks.padding(attention_mask)
         if self.config.window is not None and self.causal:
             near = masks.window(T, self.config.window, past + T, x.device)
@@ -152,7 +151,10 @@ class Stack(nn.Module):
 
 
 def places(T: int, past: int, attention_mask: Tensor | None, device: torch.device) -> Tensor:
-    """0, 1, 2, … for the last T of past + T tokens: (T,), or (B, T) counted over real tokens where there is padding."""
+    """0, 1, 2, … for the last T of past + T tokens: (T,), or (B, T) counted over real tokens where there is padding.
+
+    Padding stands at one end; relative positions, which see distances only, would count it in the middle.
+    """
     if attention_mask is None:
         return torch.arange(past, past + T, device=device)
     return (attention_mask.long().cumsum(-1) - 1).clamp(min=0)[:, past:]

@@ -100,8 +100,9 @@ def test_boundaries_by_hand():
 
 def test_without_special_tokens_the_ends_are_kept():
     tokens = torch.randint(1, MASK, (200, 6), generator=seeded())
-    got = mask(tokens, torch.ones_like(tokens).bool(), rate=0.9)
-    assert got.weights.sum(0).tolist()[0] == got.weights.sum(0).tolist()[-1] == 0
+    everything = torch.ones_like(tokens).bool()
+    got = mask(tokens, everything, everything, rate=0.9)
+    assert everything.all() and not got.weights[:, [0, -1]].any()
     assert (got.weights.sum(1) == 4).all(), "0.9 of the four inner tokens, rounded"
     assert (got.left[:, 1:-1] == 0).all() and (got.right[:, 1:-1] == 5).all()
 
@@ -148,6 +149,8 @@ def test_a_span_is_cut_at_the_budget_and_overlap_is_counted_once():
     assert [i for i, h in enumerate(hidden([2, 5], [10, 10], 3)) if h] == [2, 3, 4]
     # 4 and 5 first; the span from 3 to 6 adds two more.
     assert [i for i, h in enumerate(hidden([4, 3], [2, 9], 4)) if h] == [3, 4, 5, 6]
+    # No span starts at a word that is hidden already: after 2, 3, 4 it is not 3's turn but that of 7.
+    assert [i for i, h in enumerate(hidden([2, 3, 7], [3, 4, 1], 4)) if h] == [2, 3, 4, 7]
 
 
 @pytest.mark.parametrize("size", [1, 2])
@@ -207,8 +210,8 @@ def test_a_span_is_masked_drawn_or_kept_as_a_whole():
 def test_tokens_of_a_random_span_are_drawn_one_by_one():
     tokens = torch.randint(1, MASK, (20, 100), generator=seeded())
     got = mask(tokens, torch.ones_like(tokens).bool(), split=(0, 1, 0), rate=0.3)
-    drawn = [got.inputs[b, first : last + 1] for b, w in enumerate(got.weights) for first, last in runs(w) if last > first]
-    assert any(len(set(x.tolist())) > 1 for x in drawn)
+    rows = zip(got.inputs.tolist(), got.weights, strict=True)
+    assert any(len(set(ids[first : last + 1])) > 1 for ids, weights in rows for first, last in runs(weights))
 
 
 # -------------------------------------------------------------------------------------- bad input

@@ -37,6 +37,8 @@ VERSIONS = {
     "ipywidgets": "7.7.1",
     "matplotlib": "3.10.0",
     "pyarrow": "18.1.0",
+    "regex": "2024.11.6",
+    "safetensors": "0.6.2",
 }
 KERNEL = "google.colab._shell.Kernel"
 _SHELL = '''"""Stands in for Colab's shell, by whose name a notebook knows where it is."""

@@ -412,7 +412,7 @@ def test_bytes_of_a_cache(dtype, bytes, G):
     """2·layers·B·G·T·d numbers: groups save what heads do not share."""
     model, cache = GPT(config(kv_heads=G)).to(dtype).eval(), Cache()
     for block in model.stack.blocks:
-        block.attention.sublayer.kernel = plain_attention  # torch's own fails in bfloat16 below AVX-512 when forced there
+        block.attention.sublayer.kernel = plain_attention  # torch's, in bfloat16, needs what the processor has
     assert cache.bytes == 0 and cache.length == 0
     with torch.no_grad():
         for n in (3, 1, 66):

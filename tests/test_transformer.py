@@ -626,6 +626,12 @@ def test_initial_weights_of_t5():
         assert float((q @ k.mT).var()) == pytest.approx(1, rel=0.25)
 
 
+def test_queries_start_like_keys_where_scores_are_scaled():
+    model = GPT(Config(**WIDE, initial=None), torch.Generator().manual_seed(0))
+    weights = [block.attention.sublayer.query_key_value.weight.detach() for block in model.stack.blocks]
+    agree([float(part.std()) for w in weights for part in w.chunk(3)], 64**-0.5)
+
+
 def test_initial_relative_bias_of_t5():
     model = T5(Config.t5(**WIDE | {"heads": 16}), torch.Generator().manual_seed(0))
     assert deviations(model)["table"] == pytest.approx([64**-0.5] * 2, rel=0.15)

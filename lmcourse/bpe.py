@@ -43,7 +43,7 @@ BYTES = _byte_characters()
 _BYTE_OF = {ord(character): byte for byte, character in enumerate(BYTES)}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class BPE:
     """Words at white space, each closed by ``</w>``; a character that was not in training is one ``[UNK]``.
 
@@ -61,7 +61,7 @@ class BPE:
     def __post_init__(self):
         for name in ("vocabulary", "merges", "specials"):
             if not isinstance(value := getattr(self, name), tuple):
-                raise TypeError(f"{name}: got {type(value).__name__}, expected a tuple; use {type(self).__name__}.train")
+                raise TypeError(f"{name}: got {type(value).__name__}, expected a tuple; use train, load or tuple(…)")
         if not all(isinstance(piece, str) for piece in self.vocabulary):
             raise TypeError("vocabulary: not every piece is a str")
         if len(self.ids) < len(self.vocabulary):
@@ -98,6 +98,9 @@ class BPE:
 
     def __len__(self) -> int:
         return len(self.vocabulary)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({len(self):,} pieces, {len(self.merges):,} merges, specials {self.specials})"
 
     # ------------------------------------------------------------------------------ training
 
@@ -157,7 +160,7 @@ class BPE:
         return [*(c if c in self.ids else UNKNOWN for c in word), END]
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The text of ids, a list or a [T] tensor; a special's text is its name. ``ValueError`` for an id that is none."""
+        """The text of ids, a list or a [T] tensor; a special's text is its name. ``ValueError`` for an unknown id."""
         return self._text([self.vocabulary[x] for x in _tokenizing.known_ids(ids, len(self))])
 
     def _text(self, pieces: list[str]) -> str:
@@ -181,7 +184,7 @@ class BPE:
             raise ValueError(f"path: {path} does not fit together, save it again; {error}") from None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ByteBPE(BPE):
     """GPT-2's: words by its pattern, their UTF-8 bytes as symbols, so that ``decode(encode(text)) == text`` always.
 

@@ -1,7 +1,8 @@
 """Byte-pair encoding's two loops, learning merges and applying them: each first as the algorithm says, then fast.
 
 Gage (1994), "A new algorithm for data compression"; Sennrich et al. (2016), "Neural machine translation of rare
-words with subword units", algorithm 1. A *word* is a tuple of symbols, the strings that it starts out from, or a str where each is one character.
+words with subword units", algorithm 1. A *word* is a tuple of symbols, the strings that it starts out from, or a str
+whose characters are the symbols.
 """
 
 import math
@@ -30,7 +31,11 @@ class Merge:
 
 def sorted_symbols(words: Iterable[Sequence[str]]) -> list[str]:
     """The different symbols of the words: characters in the order of their code points, then longer symbols."""
-    return sorted(set().union(*words), key=lambda symbol: (len(symbol), symbol))
+    return _sorted(set().union(*words))
+
+
+def _sorted(symbols: Iterable[str]) -> list[str]:
+    return sorted(symbols, key=lambda symbol: (len(symbol), symbol))
 
 
 # -------------------------------------------------------------------------------------- learning
@@ -140,21 +145,20 @@ class _Learner:
     def merge(self, pair: str, piece: str) -> None:
         new = self.code[_new(piece, self.code)] = chr(len(self.pieces))
         self.pieces.append(piece)
-        first, second = pair
+        (first, second), words = pair, self.words
         before, after, twice = defaultdict(list), defaultdict(list), []  # words, by the pair's neighbour there
-        for i in self.where.pop(pair):
-            parts = self.words[i].split(pair)
+        for i in dict.fromkeys(self.where.pop(pair)):  # once each, even if the pair stands in it a million times
+            parts = words[i].split(pair)
             for left, right in pairwise(parts):
                 (before[left[-1]] if left else twice).append(i)  # nothing between two: "abab"
                 if right:
                     after[right[0]].append(i)
-            self.words[i] = new.join(parts)
+            words[i] = new.join(parts)
         for c, at in before.items():
             self._replace(c + first, c + new, at)
         for c, at in after.items():
             self._replace(second + c, new + c, at)
         self._replace(second + first, new + new, twice)
-        self.counts[pair] = 0
 
     def _replace(self, old: str, new: str, at: list[int]) -> None:
         """In the words ``at``, a pair has become another."""
@@ -175,12 +179,13 @@ def _symbols(words: Words, pieces: int) -> list[str]:
         raise ValueError(f"pieces: got {pieces!r}, expected a whole number from 0 on")
     if wrong := [kind.__name__ for kind in set(map(type, words)) if not issubclass(kind, (str, tuple))]:
         raise TypeError(f"words: got a word of type {wrong[0]}, expected {expected}")
-    if wrong := [symbol for symbol in set().union(*words) if not isinstance(symbol, str) or not symbol]:
+    symbols = set().union(*words)
+    if wrong := [symbol for symbol in symbols if not isinstance(symbol, str) or not symbol]:
         raise TypeError(f"words: got the symbol {wrong[0]!r}, expected {expected}")
     if not set(map(type, words.values())) <= {int} or min(words.values(), default=1) < 1:
         word, n = next((word, n) for word, n in words.items() if type(n) is not int or n < 1)
         raise ValueError(f"words[{word!r}]: got {n!r}, expected how often it occurs, a whole number from 1 on")
-    return sorted_symbols(words)
+    return _sorted(symbols)
 
 
 # -------------------------------------------------------------------------------------- applying
@@ -211,8 +216,8 @@ def apply_merges(word: Sequence[str], ranks: Mapping[Pair, int]) -> list[str]:
     while heap:
         rank, i = heappop(heap)
         j = following[i]
-        if j == n or not pieces[i] or ranks.get((pieces[i], pieces[j])) != rank:
-            continue  # one of the two has been merged in the meantime
+        if j == n or ranks.get((pieces[i], pieces[j])) != rank:
+            continue  # one of the two has been merged in the meantime: it is longer, or empty
         pieces[i], pieces[j] = pieces[i] + pieces[j], ""
         following[i] = following[j]
         preceding[following[j]] = i

@@ -60,13 +60,13 @@ def _xlogx(n: float) -> float:
     return n * math.log(n) if n else 0.0
 
 
-def likelihood_gain(m: int, left: int, right: int, total: int, there: int = 0, same: bool = False) -> float:
+def likelihood_gain(m: int, left: int, right: int, total: int, same: bool = False) -> float:
     """How much the log likelihood rises, in nats, when ``m`` pairs are merged.
 
-    ``left``, ``right``: counts of the two pieces, ``total`` of all, ``there`` of the merged piece, which may have come
-    about another way before; ``same``: the two are one piece, of which a merge uses up two.
+    ``left``, ``right``: counts of the two pieces, ``total`` of all; ``same``: the two are one piece, of which a merge
+    uses up two. The merged piece is a new one: equal strings grow in equal steps, as no merge has crossed their ends.
     """
-    gain = _xlogx(there + m) - _xlogx(there) + _xlogx(total) - _xlogx(total - m)
+    gain = _xlogx(m) + _xlogx(total) - _xlogx(total - m)
     if same:
         return gain + _xlogx(left - 2 * m) - _xlogx(left)
     return gain + _xlogx(left - m) - _xlogx(left) + _xlogx(right - m) - _xlogx(right)
@@ -106,7 +106,7 @@ def _counted(cut: Mapping[str, list[str]], words: Mapping[str, int]) -> tuple[Co
 def _score(criterion: str, pair: tuple[str, str], m: int, counts: Counter) -> float:
     left, right, total = counts[pair[0]], counts[pair[1]], counts.total()
     if criterion == "likelihood":
-        return likelihood_gain(m, left, right, total, counts[joined(*pair)], pair[0] == pair[1])
+        return likelihood_gain(m, left, right, total, pair[0] == pair[1])
     return m if criterion == "count" else m * total / (left * right)
 
 
@@ -128,14 +128,14 @@ class _Corpus:
     """The words as lists of piece numbers; counts of P pieces and S pairs in tensors, kept up to date."""
 
     def __init__(self, words: Mapping[str, int]):
-        self.names: list[str] = []  # of the pieces, also of those that a merge could make
+        self.names: list[str] = []  # of the pieces
         self.number: dict[str, int] = {}
         self.pairs: list[tuple[int, int]] = []
         self.slot: dict[tuple[int, int], int] = {}
         self.where: defaultdict[tuple[int, int], set[int]] = defaultdict(set)  # words that hold, or once held, a pair
         self.count = torch.zeros(0, dtype=torch.float64)  # [P]
         self.m = torch.zeros(0, dtype=torch.float64)  # [S]
-        self.left = self.right = self.there = torch.zeros(0, dtype=torch.int64)  # [S] piece numbers
+        self.left = self.right = torch.zeros(0, dtype=torch.int64)  # [S] piece numbers
         self.words = [[self._piece(c) for c in characters(word)] for word in words]
         self.times = list(words.values())
         self._first_count()
@@ -161,7 +161,7 @@ class _Corpus:
 
     def merge(self, pair: tuple[int, int]) -> None:
         pieces, pairs = Counter(), Counter()  # changes of the counts
-        new = int(self.there[self.slot[pair]])
+        new = self._piece(joined(self.names[pair[0]], self.names[pair[1]]))
         for w in self.where.pop(pair):
             old, times = self.words[w], self.times[w]
             self.words[w] = merged(old, pair, new)
@@ -176,9 +176,8 @@ class _Corpus:
         fresh = [pair for pair in pairs if pair not in self.slot]
         self.slot.update((pair, len(self.pairs) + i) for i, pair in enumerate(fresh))
         self.pairs += fresh
-        there = [self._piece(joined(self.names[a], self.names[b])) for a, b in fresh]
-        columns = (self.left, [a for a, _ in fresh]), (self.right, [b for _, b in fresh]), (self.there, there)
-        self.left, self.right, self.there = (torch.cat([old, old.new_tensor(more)]) for old, more in columns)
+        self.left = torch.cat([self.left, self.left.new_tensor([a for a, _ in fresh])])
+        self.right = torch.cat([self.right, self.right.new_tensor([b for _, b in fresh])])
         self.m = _changed(self.m, {self.slot[pair]: n for pair, n in pairs.items()}, len(self.pairs))
         self.count = _changed(self.count, pieces, len(self.names))
 
@@ -199,7 +198,7 @@ class _Corpus:
             return m * total / (left * right).clamp(min=1)
         same = self.left == self.right  # then the left one gives 2m and the right one nothing
         taken = _released(left, m * (1 + same.double())) + _released(right, m * ~same)
-        return _released(self.count[self.there] + m, m) + _released(total, m) - taken
+        return torch.special.xlogy(m, m) + _released(total, m) - taken
 
 
 def _changed(counts: Tensor, changes: Mapping[int, int], length: int) -> Tensor:

@@ -24,11 +24,14 @@ from lmcourse.data import documents
 FIXTURE = Path(__file__).with_name("fixtures") / "bpe.json"
 LOW = ["low lower newest widest"]
 BANK = [
-    "", " ", "   ", "a", " a", "  a  b   c ", "\n\n\ta\r\nb \n c\n", "a \n", "don't DON'T I'll I'LL we've it's 'tis ''s",
+    "", " ", "   ", "a", " a", "  a  b   c ", "\n\n\ta\r\nb \n c\n", "a \n",
+    "don't DON'T I'll I'LL we've it's 'tis ''s",
     "don’t I’ll ‘tis", "x²+3½=⅓ 123abc٣٤ 1,000.00", "snake_case CamelCase --- ... !?!? #@$%^&*()",
-    "👩‍👩‍👧‍👦 👍🏽 🏳️‍🌈 🇩🇪", "e\u0301 a\u0308\u0323 Z̸̡̛a̴l̷g̶o̸", "한국어 ᄒ\u1161\u11ab \u1112\u1161\u11ab ㅎㅏㄴ", "שלום עולם مرحبا بالعالم \u200f\u202bx\u202c",
+    "👩‍👩‍👧‍👦 👍🏽 🏳️‍🌈 🇩🇪", "e\u0301 a\u0308\u0323 Z̸̡̛a̴l̷g̶o̸",
+    "한국어 ᄒ\u1161\u11ab \u1112\u1161\u11ab ㅎㅏㄴ", "שלום עולם مرحبا بالعالم \u200f\u202bx\u202c",
     "日本語のテキスト、全角　スペース", "a\u001cb \u001d c\u001e\u001e\u001f d", "a\x85b \x85 c", "\x00 a\x00b \x7f \x1b[0m",
-    "\u00a0a\u2003b\u2028c\u2029d\u202fe\u205ff\u3000g\u200bh\ufeff", "\U0010ffff \ue000 \ufffd \ufffe", "<|endoftext|> [MASK] </w> <unk>",
+    "\u00a0a\u2003b\u2028c\u2029d\u202fe\u205ff\u3000g\u200bh\ufeff",
+    "\U0010ffff \ue000 \ufffd \ufffe", "<|endoftext|> [MASK] </w> <unk>",
     "ſ K Å ﬁ İ ß", "Ġthe Ċ Ā ġ", "the" * 300, "a" * 1000, " " * 500 + "x", "ab " * 200,
 ]  # fmt: skip
 # Characters that both Unicode versions know: which of the newer ones are letters is another matter.
@@ -249,6 +252,14 @@ def test_counting_chunks_first_counts_the_same_words(text):
         assert "".join(bpe._CHUNK.findall(text)) == text
 
 
+@pytest.mark.parametrize("chunk", [" x1", " x'", " 12", " x²", " xह्", "xy", "\u00a0xy"])
+def test_training_splits_what_is_more_than_a_word(chunk):
+    made = ByteBPE.train([chunk * 9], 300).vocabulary[256:]
+    words = {"".join(BYTES[b] for b in word.encode()) for word in regex.findall(bpe._BYTE_WORD, chunk * 9)}
+    assert made and all(any(piece in word for word in words) for piece in made)
+    assert {word for word in words if len(word) > 1} <= set(made)
+
+
 def test_white_space_is_unicodes():
     ours = {chr(c) for c in range(0x110000) if not bpe._WORD.match(chr(c))}
     assert ours == {chr(c) for c in range(0x110000) if regex.match(r"\p{White_Space}", chr(c))}
@@ -303,7 +314,9 @@ def test_the_marker_in_text_is_text():
         assert ours.decode(ours.encode(text)) == text
 
 
-@pytest.mark.parametrize("kind, special, text", [(BPE, "[MASK]", "[MASK]A [MASK]B of"), (ByteBPE, "MASK", "MASKED of MASK")])
+@pytest.mark.parametrize(
+    "kind, special, text", [(BPE, "[MASK]", "[MASK]A [MASK]B of"), (ByteBPE, "MASK", "MASKED of MASK")]
+)
 def test_a_special_in_text_is_text(kind, special, text):
     ours = kind.train([text] * 9, 400, ("[PAD]", special))
     assert ours.vocabulary[:2] == ("[PAD]", special)
@@ -319,6 +332,7 @@ def test_trained_words_by_hand():
     assert ours.merges == (("e", "s"), ("l", "o"), ("t", END), ("es", "t</w>"), ("lo", "w"))
     assert ours.pieces("lowest") == ["low", "est</w>"]
     assert ours.encode("lowest low") == [16, 15, 16, 11] and len(ours) == 17
+    assert repr(ours) == "BPE(17 pieces, 5 merges, specials ('[UNK]',))"
 
 
 def test_the_order_of_the_texts_does_not_matter():

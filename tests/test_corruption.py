@@ -262,6 +262,15 @@ def test_bad_input_is_named(changes, error, message):
         corruption.span_corruption(given.pop("tokens"), **given)
 
 
+def test_as_many_sentinels_as_are_written():
+    noise = torch.tensor([False, True, False, True])
+    assert corruption.corrupt(TEXT[:4], noise, sentinels=range(299, 297, -1))[1].tolist() == [299, 11, 298, 13]
+    with pytest.raises(ValueError, match="sentinels: got 1, expected 2"):
+        corruption.corrupt(TEXT[:4], noise, sentinels=range(299, 298, -1))
+    with pytest.raises(ValueError, match="sentinels: got 1, expected 2"):  # the second would close the targets
+        corruption.corrupt(TEXT[:3], noise[:3], sentinels=range(299, 298, -1))
+
+
 def test_other_bad_input_is_named():
     with pytest.raises(TypeError, match="noise: got torch.int64"):
         corruption.corrupt(TEXT, TEXT, sentinels=SENTINELS)

@@ -91,6 +91,11 @@ def test_what_is_forbidden_is_not_made(learn):
     assert "[MASK]" not in {m.left + m.right for m in merges} and len(merges) > 5
 
 
+def test_a_long_word_does_not_take_quadratic_time():
+    merges = learn_merges({"the" * 100_000: 1, "abc" * 100_000: 3}, 30)
+    assert trace(merges)[:4] == [("a b", 300_000), ("ab c", 300_000), ("abc abc", 299_997), ("abcabc abcabc", 149_997)]
+
+
 # --------------------------------------------------------------------------------- plain and fast
 
 
@@ -154,7 +159,8 @@ def test_other_rules_for_ties_and_counts_are_not_the_librarys(wrong):
 
     def key(pair, n, age):
         left, right = age[pair[0]], age[pair[1]]
-        return {"newest first": (-n, -left, -right), "right piece first": (-n, right, left)}.get(wrong, (-n, left, right))
+        rules = {"newest first": (-n, -left, -right), "right piece first": (-n, right, left)}
+        return rules.get(wrong, (-n, left, right))
 
     def learn(pieces):
         state, merges, age = [(tuple(w), n) for w, n in words.items()], [], {s: i for i, s in enumerate("abc")}
@@ -187,7 +193,7 @@ def test_fast_applies_what_plain_applies(words, pieces, word):
 
 
 @settings(max_examples=200, deadline=None)
-@given(st.permutations([(a, b) for a in ("a", "b", "ab", "ba") for b in ("a", "b", "ab", "ba")]), st.text("ab", max_size=30))
+@given(st.permutations([(a, b) for a in ("a", "b", "ab") for b in ("a", "b", "ab", "ba")]), st.text("ab", max_size=30))
 def test_fast_applies_merges_in_any_order(merges, word):
     ranks = {pair: i for i, pair in enumerate(merges[:9])}
     assert apply_merges(word, ranks) == apply_merges_plainly(word, ranks)

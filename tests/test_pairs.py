@@ -125,6 +125,16 @@ def test_other_documents_are_equally_likely_and_never_the_own(many):
     assert not within(0, len(steps), 1 / 6)
 
 
+def test_the_cut_and_the_start_of_another_b_are_uniform_over_sentences():
+    documents = numbered([[2] * 5, [2] * 5])
+    found = [next(halves(draw(documents, 40, seed))) for seed in range(600)]
+    cuts = [len(a) // 2 for a, _, _ in found]  # after the first to the fourth of five sentences
+    assert set(cuts) == {1, 2, 3, 4} and all(within(cuts.count(k), 600, 1 / 4) for k in set(cuts))
+    starts = [(b[0] - documents[1][0][0]) // 2 for _, b, label in found if label]
+    assert set(starts) == {0, 1, 2, 3, 4} and all(within(starts.count(k), len(starts), 1 / 5) for k in set(starts))
+    assert not within(600, 600, 1 / 4) and not within(len(starts), len(starts), 1 / 5), "always the first"
+
+
 def test_what_followed_a_and_was_not_used_comes_again():
     """Each sentence once, as part of A or as what follows: nothing is lost but a lone one at the end of a document."""
     documents = numbered([[10] * 40, [10] * 41])  # pairs lose at most nine tokens: less than a sentence

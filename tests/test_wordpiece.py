@@ -404,19 +404,11 @@ def test_the_gain_is_the_rise_of_the_likelihood():
         for pair, m in pairs.items():
             a, b, N = counts[pair[0]], counts[pair[1]], counts.total()
             right = log_likelihood(apply(cut, pair)) - log_likelihood(cut)
-            gain = training.likelihood_gain(m, a, b, N, counts[training.joined(*pair)], pair[0] == pair[1])
+            gain = training.likelihood_gain(m, a, b, N, pair[0] == pair[1])
             assert gain == pytest.approx(right, abs=1e-9)
             wrong.append((abs(m * math.log(m * N / (a * b)) - right), abs(m / (a * b) - right)))
         cut = apply(cut, chosen)
     assert len(wrong) > 50 and min(map(min, wrong)) > 1e-3
-
-
-def test_the_same_piece_by_two_ways_is_counted_as_one():
-    """ab ##c and a ##bc are both abc."""
-    cut = [(["ab", "##c"], 3), (["abc"], 2), (["ab"], 1), (["x", "##c"], 1)]
-    right = log_likelihood(apply(cut, ("ab", "##c"))) - log_likelihood(cut)
-    assert training.likelihood_gain(3, 4, 4, 11, there=2) == pytest.approx(right)
-    assert training.likelihood_gain(3, 4, 4, 11) != pytest.approx(right)
 
 
 @pytest.mark.parametrize("scale", [10**3, 10**5])
@@ -484,7 +476,34 @@ def test_both_versions_give_the_same_merges(name, most, criterion):
 @settings(max_examples=100, deadline=None)
 @given(st.dictionaries(st.text("ab", min_size=1, max_size=9), st.integers(1, 5), min_size=1), st.sampled_from(CRITERIA))
 def test_both_versions_give_the_same_merges_on_any_words(counts, criterion):
-    assert list(training.plain_merges(counts, criterion)) == list(training.merges(counts, criterion))
+    merges = list(training.merges(counts, criterion))
+    assert merges == list(training.plain_merges(counts, criterion))
+    made = [training.joined(*pair) for pair in merges]
+    assert len(set(made)) == len(made), "the gain supposes that the merged piece is a new one"
+
+
+@pytest.mark.parametrize("criterion", CRITERIA)
+@pytest.mark.parametrize("name", ["small", "repeats"])
+def test_all_scores_of_the_fast_version(name, criterion):
+    """Not only the best one's, and along merges of another criterion."""
+    counts = sample(name)
+    corpus, cut = training._Corpus(counts), {word: training.characters(word) for word in counts}
+    for pair in training.merges(counts, "count"):
+        pieces, pairs = training._counted(cut, counts)
+        named = [(corpus.names[a], corpus.names[b]) for a, b in corpus.pairs]
+        scores = dict(zip(named, corpus._scores(criterion).tolist(), strict=True))
+        assert {p for p, m in zip(scores, corpus.m.tolist(), strict=True) if m} == set(pairs)
+        for p, score in scores.items():
+            right = training._score(criterion, p, pairs[p], pieces) if pairs[p] else 0
+            assert score == pytest.approx(right, rel=1e-9, abs=1e-9)
+        corpus.merge((corpus.number[pair[0]], corpus.number[pair[1]]))
+        cut = {word: training.merged(w, pair, training.joined(*pair)) for word, w in cut.items()}
+
+
+def test_nearly_equal_is_not_equal():
+    for version in (training.merges, training.plain_merges):
+        for criterion in ("likelihood", "count"):
+            assert next(version({"xy": 1_000_001, "ab": 1_000_000}, criterion)) == ("x", "##y")
 
 
 def test_the_criteria_differ_and_each_chooses_by_its_name():

@@ -188,7 +188,7 @@ class BPE:
 class ByteBPE(BPE):
     """GPT-2's: words by its pattern, their UTF-8 bytes as symbols, so that ``decode(encode(text)) == text`` always.
 
-    A byte is written as a character (:data:`BYTES`; a space is "Ġ"). White space is Unicode's, as in the
+    A byte is written as a character (``BYTES``; a space is "Ġ"). White space is Unicode's, as in the
     ``tokenizers`` library. Of bytes that are no UTF-8, which ids can spell, ``decode`` makes U+FFFD.
     """
 

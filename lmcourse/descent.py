@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from lmcourse.tiles import WORKERS, Block, Epoch, Plan
+from lmcourse.tiles import WORKERS, BlockGradient, Epoch, Plan
 
 STRIDE = 1.0  # learning rate · pairs that a row may take part in, in one step; see Table. At 2 training may collapse
 BURST = 4.0  # pairs of a row in one step, over those of a usual step, from which it is shortened further
@@ -73,7 +73,7 @@ def expected_pairs(centres: Tensor, words: Tensor, noise: Tensor, plan: Plan) ->
     return pairs * (1 + plan.negatives) * centres, pairs * (words + plan.negatives * drawn)
 
 
-def train_epoch(epoch: Epoch, blocks: Sequence[Block], v: Table, u: Table, rate, report) -> float:
+def train_epoch(epoch: Epoch, blocks: Sequence[BlockGradient], v: Table, u: Table, rate, report) -> float:
     """Gradient descent over one epoch; returns the mean loss per pair, taken from about twenty steps.
 
     ``blocks`` read the values of ``v`` and ``u``. ``rate(done)`` is the learning rate after the share

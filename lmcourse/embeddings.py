@@ -159,7 +159,7 @@ def train_negative_sampling(
     plan = tiles.Plan.for_text(float(kept[1].sum()), config.window, config.negatives)
     expected = descent.expected_pairs(*kept, noise, plan)
     v, u = (descent.Table(t, n, config.learning_rate) for t, n in zip(values, expected))
-    blocks = [tiles.Block(v.values, u.values, plan) for _ in range(tiles.WORKERS)]
+    blocks = [tiles.BlockGradient(v.values, u.values, plan) for _ in range(tiles.WORKERS)]
     text, losses = tiles.Text.from_stream(stream, centre_stream, keep), []
     for e in range(config.epochs):
         epoch = tiles.draw_epoch(text, noise, plan, generator)

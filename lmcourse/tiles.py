@@ -134,7 +134,7 @@ def reaches(sentence: Tensor, window: int, generator: torch.Generator) -> tuple[
 # ------------------------------------------------------------------------------------------ one block
 
 
-class Block:
+class BlockGradient:
     """The gradients of one block, in buffers that are used again: ``grad_v``, ``grad_u``, ``grad_n``."""
 
     def __init__(self, v: Tensor, u: Tensor, plan: Plan):

@@ -114,8 +114,10 @@ class WordPiece:
         return first + second, [0] * len(first) + [1] * len(second)
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The words of the pieces, with a space between two. What :func:`words` dropped is lost: white space as it was,
-        control characters, in uncased models capitals and accents, and every word that became ``unknown``.
+        """The words of the pieces, with a space between two.
+
+        What ``wordpiece_words.words`` dropped is lost: white space as it was, control characters, in uncased models
+        capitals and accents, and every word that became ``unknown``.
 
         The ids of a text, decoded and encoded again, are the same unless ``unknown`` is among them. Raises
         ``ValueError`` for an id outside the vocabulary.

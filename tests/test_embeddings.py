@@ -75,7 +75,7 @@ def plain_sum(v, u, pairs, negatives, weight):
 
 def block_sum(v, u, epoch, scale=1.0):
     """The fast gradients of all blocks, added up by row."""
-    block, grad_v, grad_u = tiles.Block(v, u, PLAN), torch.zeros_like(v), torch.zeros_like(u)
+    block, grad_v, grad_u = tiles.BlockGradient(v, u, PLAN), torch.zeros_like(v), torch.zeros_like(u)
     weights = (epoch.pairs.double() * K / PLAN.shared).view(-1, 1, PLAN.group, 1)
     for i in range(len(epoch.words)):
         block.gradients(epoch.words[i], epoch.centres[i], epoch.masks[i], weights[i], epoch.negatives[i], scale)
@@ -184,7 +184,7 @@ def test_a_step_changes_both_tables_at_once_and_crowded_rows_less(stream, noise,
     bursts = torch.stack(bursts)
     assert bursts[:, expected > 10].any() and bursts[:, expected <= 10].any() and not bursts.all()
     before, (v, u) = (v, u), (descent.Table(t, n, 0.1) for t, n in zip((v, u), expected))
-    blocks = [tiles.Block(v.values, u.values, PLAN) for _ in range(2)]
+    blocks = [tiles.BlockGradient(v.values, u.values, PLAN) for _ in range(2)]
     loss = descent.train_epoch(epoch, blocks, v, u, lambda done: 0.1, lambda done: None)
     assert far((v.values, u.values), (expected_v, expected_u)) < 1e-10
     assert far((v.values, u.values), before) > 0.1

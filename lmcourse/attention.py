@@ -132,12 +132,12 @@ def _kept_attention(q: Tensor, k: Tensor, v: Tensor, view: View, scale: float | 
     unseen = None if sees_all else (added == -torch.inf).all(-1, keepdim=True)  # queries that see no key
     if unseen is not None:
         added = added.masked_fill(unseen, 0)
-    queries = (q * (d**-0.5 if scale is None else scale)).reshape(B * H, T, d)
-    keys, values = k.reshape(B * H, -1, d), v.reshape(B * H, -1, d)
-    if added is None:
-        scores = torch.bmm(queries, keys.mT)  # (B·H, T, S)
-    else:
-        scores = torch.baddbmm(added.expand(B, H, T, -1).reshape(B * H, T, -1), queries, keys.mT)
+    queries, keys, values = q.reshape(B * H, T, d), k.reshape(B * H, -1, d), v.reshape(B * H, -1, d)
+    start, share = queries.new_zeros(1, 1, 1), 0
+    if added is not None:
+        start, share = added.expand(B, H, T, -1).reshape(B * H, T, -1), 1
+    scale = d**-0.5 if scale is None else scale
+    scores = torch.baddbmm(start, queries, keys.mT, beta=share, alpha=scale)  # (B·H, T, S)
     heads = torch.bmm(F.dropout(scores.softmax(-1), view.dropout), values).view(B, H, T, d)
     return heads if unseen is None else heads.masked_fill(unseen, 0)
 

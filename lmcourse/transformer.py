@@ -23,8 +23,15 @@ GATED = ("geglu", "swiglu")
 def norm(config: Config) -> nn.Module:
     """LayerNorm (Ba et al. 2016) or RMSNorm (Zhang & Sennrich 2019): over the last dimension, ε under the root."""
     if config.norm == "rms":
-        return nn.RMSNorm(config.width, eps=config.epsilon)
+        return RMSNorm(config.width, eps=config.epsilon)
     return nn.LayerNorm(config.width, eps=config.epsilon, bias=config.bias)
+
+
+class RMSNorm(nn.RMSNorm):
+    """torch's, with its weight in the type of ``x``: under autocast the two differ, and it would warn and slow down."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.rms_norm(x, self.normalized_shape, self.weight.to(x.dtype), self.eps)
 
 
 class FeedForward(nn.Module):
@@ -186,7 +193,7 @@ class Embedding(nn.Module):
                 x = x + self.positions(where + self.config.first_position)
         if self.segments is not None:
             x = x + self.segments(torch.zeros_like(tokens) if segments is None else segments)
-        return self.dropout(self.norm(x))
+        return in_autocast_type(self.dropout(self.norm(x)))
 
     def check(self, tokens: Tensor, attention_mask: Tensor | None, segments: Tensor | None, past: int) -> None:
         arguments.token_ids("tokens", tokens, self.config.vocabulary, self.config.longest, past)
@@ -198,6 +205,12 @@ class Embedding(nn.Module):
             arguments.token_ids("segments", segments, self.config.segments)
             if segments.shape != tokens.shape:
                 raise ValueError(f"segments: got {list(segments.shape)}, expected {list(tokens.shape)}, as tokens")
+
+
+def in_autocast_type(x: Tensor) -> Tensor:
+    """Under autocast the stream is kept in half precision from the start: nothing is converted back and forth."""
+    kind = x.device.type
+    return x.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else x
 
 
 class Head(nn.Module):

@@ -4,6 +4,8 @@ Most machines have one of these devices at most, so the others are stand-ins at 
 """
 
 import contextlib
+import ctypes
+import subprocess
 import sys
 import types
 
@@ -327,3 +329,35 @@ def test_autocast_names_the_backend(monkeypatch):
 def test_autocast_wants_a_device():
     with pytest.raises(TypeError, match="choose()"):
         device.autocast("cpu")
+
+
+# ------------------------------------------------------------------------------------------------- memory
+
+_FAULTS = """
+import resource, sys, torch
+from lmcourse import device
+if sys.argv[1] == "keep":
+    assert device.keep_memory()
+def faults():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(3):
+    torch.ones(4_000_000)
+before = faults()
+for _ in range(10):
+    torch.ones(4_000_000)
+print(faults() - before)
+"""
+
+
+def page_faults(how: str) -> int:
+    return int(subprocess.run([sys.executable, "-c", _FAULTS, how], capture_output=True, text=True, check=True).stdout)
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux") or not hasattr(ctypes.CDLL(None), "mallopt"), reason="no glibc")
+def test_memory_that_is_kept_need_not_be_asked_for_again():
+    assert page_faults("keep") < 1000 < page_faults("give back")
+
+
+def test_elsewhere_memory_cannot_be_kept(monkeypatch):
+    monkeypatch.setattr(device.sys, "platform", "darwin")
+    assert device.keep_memory() is False

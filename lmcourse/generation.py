@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from lmcourse.arguments import came, cpu_generator, whole
-from lmcourse.attention import Cache
+from lmcourse.multihead import Cache
 from lmcourse.sampling import check_rules, distribution, draw
 
 NextScores = Callable[..., Tensor]  # ids (B, T) → scores (B, V) of the token that follows

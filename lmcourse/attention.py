@@ -1,4 +1,5 @@
-"""Scaled dot-product attention three ways: plain, as the equation stands; online, in blocks; and fast.
+"""Scaled dot-product attention three ways: plain, as the equation stands; online, in blocks; and fast, the same again
+for the sake of speed, which may be skipped at first reading.
 
 Shapes: queries (B, H, T, d), keys and values (B, G, S, d) with G = H, or G a divisor of H where heads share keys and
 values. The T queries stand at the end of the S keys. A query that may see no key at all gets zeros.
@@ -20,7 +21,7 @@ SHORT = 512  # keys: a CPU's cache then still holds what one head's weights take
 class View:
     """What the queries may see, and how places enter the scores."""
 
-    causal: bool = False  # no query sees a key behind it
+    causal: bool = False  # no query sees a later key
     mask: Tensor | None = None  # booleans, broadcastable to (B, H, T, S): True where a query may look
     bias: Tensor | None = None  # added to the scores, broadcastable to (B, H, T, S)
     # cos and sin, (T, d/2) or (B, 1, T, d/2), by which the layer turns queries and keys before it attends
@@ -133,11 +134,10 @@ def _kept_attention(q: Tensor, k: Tensor, v: Tensor, view: View, scale: float | 
     if unseen is not None:
         added = added.masked_fill(unseen, 0)
     queries, keys, values = q.reshape(B * H, T, d), k.reshape(B * H, -1, d), v.reshape(B * H, -1, d)
-    start, share = queries.new_zeros(1, 1, 1), 0
-    if added is not None:
-        start, share = added.expand(B, H, T, -1).reshape(B * H, T, -1), 1
+    something = added is not None
+    added = added.expand(B, H, T, -1).reshape(B * H, T, -1) if something else queries.new_empty(1, 1, 1)
     scale = d**-0.5 if scale is None else scale
-    scores = torch.baddbmm(start, queries, keys.mT, beta=share, alpha=scale)  # (B·H, T, S)
+    scores = torch.baddbmm(added, queries, keys.mT, beta=int(something), alpha=scale)  # beta·added + alpha·QKᵀ
     heads = torch.bmm(F.dropout(scores.softmax(-1), view.dropout), values).view(B, H, T, d)
     return heads if unseen is None else heads.masked_fill(unseen, 0)
 

@@ -1,4 +1,8 @@
-"""BERT: a Transformer that looks both ways and restores masked tokens (Devlin et al. 2019); RoBERTa, SpanBERT."""
+"""BERT: a Transformer that looks both ways and restores masked tokens (Devlin et al. 2019); RoBERTa, SpanBERT.
+
+Mask: none but padding. Objective: ``objectives.masked_lm``, ``spans.span_masking``. Beyond what all three models share:
+segments and a pooler, if configured.
+"""
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +24,7 @@ class BERT(nn.Module):
         self.stack = Stack(config)
         self.head = Head(config, self.embedding)
         self.pooler = nn.Sequential(nn.Linear(config.width, config.width), nn.Tanh()) if config.pooler else None
+        # read by Classifier and NextSentence only
         initialise(self, config, generator)
 
     def hidden(
@@ -44,7 +49,10 @@ class BERT(nn.Module):
         attention_mask: Tensor | None = None,
         segments: Tensor | None = None,
     ) -> Tensor:
-        """-log p(targets | inputs), the mean over weights (B, T); all three from ``objectives.masked_lm``."""
+        """-log p(targets | inputs), the mean over weights (B, T); all three from ``objectives.masked_lm``.
+
+        With padding, give ``attention_mask`` (True at real tokens), or it is read like text.
+        """
         return self.head.loss(self.hidden(inputs, attention_mask, segments), targets, weights)
 
 

@@ -30,7 +30,9 @@ class Config:
     segments        0           0          2          0         0
     scale_scores    yes         yes        yes        no        yes
     tied            yes         yes        yes        yes       no
-    head            plain       plain      transform  scaled    plain
+    head_transform  no          no         yes        no        no
+    head_bias       no          no         yes        no        no
+    head_scaled     no          no         no         yes       no
     pooler          no          no         yes        no        no
     ==============  ==========  =========  =========  ========  ===========
 
@@ -54,13 +56,13 @@ class Config:
     dropout: float = 0.0  # of embeddings, attention weights and what a sublayer adds
     position: str = "learned"
     first_position: int = 0  # the row of the first token in the table of learned positions
-    segments: int = 0
+    segments: int = 0  # vectors for the parts of a text; where none are given, all tokens are in part 0
     scale_scores: bool = True  # by 1/√d
     tied: bool = True  # the head's matrix is the embedding
     head_transform: bool = False  # BERT's head: a layer with GELU and norm before the matrix
     head_bias: bool = False
     head_scaled: bool = False  # T5's head: states times 1/√D
-    pooler: bool = False
+    pooler: bool = False  # for BERT's classifiers; other models have none
     initial: float | None = 0.02  # standard deviation of the matrices; None: 1/√(fan-in), as T5
 
     def __post_init__(self):

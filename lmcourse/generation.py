@@ -155,12 +155,12 @@ def score(model: nn.Module, tokens: Tensor, attention_mask: Tensor | None = None
     logs = log_probabilities(model, tokens, attention_mask)
     counted = logs.numel() if attention_mask is None else int(_scored(attention_mask).sum())
     if not counted:
-        raise ValueError("attention_mask: no token behind another is True; expected one or more, so that one is scored")
+        raise ValueError("attention_mask: no token after another is True; expected one or more, so that one is scored")
     return Score(-float(logs.double().sum()), counted)
 
 
 def _scored(attention_mask: Tensor) -> Tensor:
-    """Tokens behind a token, (B, T) → (B, T - 1); padding may stand on either side."""
+    """Tokens after a token, (B, T) → (B, T - 1); padding may stand on either side."""
     return attention_mask[:, 1:] & attention_mask[:, :-1]
 
 
@@ -210,7 +210,7 @@ def _check_reading(next_scores, model, tokens: Tensor, new: int, mask: Tensor | 
     whole("new", new)
     T, longest = tokens.shape[1], getattr(getattr(model, "config", None), "longest", None)
     if longest is not None and T + new - 1 > longest:  # the last new token is not read
-        raise ValueError(f"new: got {new} behind {T} tokens, expected at most {longest + 1 - T}; cut the prompt")
+        raise ValueError(f"new: got {new} after {T} tokens, expected at most {longest + 1 - T}; cut the prompt")
     if cached and not _takes(next_scores, "cache"):
         raise TypeError("next_scores: it takes no cache; use cached=False")
     if mask is not None and not _takes(next_scores, "attention_mask"):
@@ -230,4 +230,4 @@ def _check_mask(mask: Tensor, tokens: Tensor) -> None:
     if mask.shape != tokens.shape:
         raise ValueError(f"attention_mask: got shape {list(mask.shape)}, expected {list(tokens.shape)}, that of tokens")
     if not bool(mask[:, -1].all()) or bool((mask[:, :-1] & ~mask[:, 1:]).any()):
-        raise ValueError("attention_mask: got padding behind a token, expected it on the left; use pad_left(prompts)")
+        raise ValueError("attention_mask: got padding after a token, expected it on the left; use pad_left(prompts)")

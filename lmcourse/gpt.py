@@ -1,4 +1,7 @@
-"""GPT: a Transformer that never looks ahead and predicts the next token (Radford et al. 2018, 2019)."""
+"""GPT: a Transformer that never looks ahead and predicts the next token (Radford et al. 2018, 2019).
+
+Mask: causal. Objective: ``objectives.causal_lm``. Beyond what all three models share: a cache, for generation.
+"""
 
 import torch
 from torch import Tensor, nn
@@ -43,7 +46,10 @@ class GPT(nn.Module):
     def loss(
         self, inputs: Tensor, targets: Tensor, weights: Tensor, attention_mask: Tensor | None = None
     ) -> Tensor:
-        """-log p(targets | inputs), the mean over weights (B, T); inputs and targets from ``objectives.causal_lm``."""
+        """-log p(targets | inputs), the mean over weights (B, T); all three from ``objectives.causal_lm``.
+
+        With padding on the right no ``attention_mask`` is needed: no token sees it.
+        """
         return self.head.loss(self.hidden(inputs, attention_mask), targets, weights)
 
 
@@ -72,6 +78,8 @@ class GPTClassifier(nn.Module):
         loss = label_loss(self.output(last(x, attention_mask)), labels)
         if not auxiliary:
             return loss
+        if tokens.shape[1] < 2:
+            raise ValueError("tokens: got texts of one token, expected two or more to predict; or use auxiliary=0")
         real = torch.ones_like(tokens, dtype=torch.bool) if attention_mask is None else attention_mask
         follows = (real[:, 1:] & real[:, :-1]).to(x.dtype)
         return loss + auxiliary * self.gpt.head.loss(x[:, :-1], tokens[:, 1:], follows)

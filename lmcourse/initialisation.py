@@ -3,6 +3,7 @@
 import torch
 from torch import nn
 
+from lmcourse.arguments import kind
 from lmcourse.configuration import Config
 
 
@@ -15,6 +16,8 @@ def initialise(model: nn.Module, config: Config, generator: torch.Generator | No
     residual layers, its released code has a flat 0.02, and this is how later code reads it. With ``initial=None`` it is
     T5's: 1/√(fan-in), token vectors 1, queries 1/√(fan-in·d), which stands in for the missing 1/√d of the scores.
     """
+    if generator is not None:
+        kind("generator", generator, torch.Generator, "use lmcourse.device.seed(0)")
     for name, module in model.named_modules():
         name = name.rpartition(".")[2]
         if isinstance(module, nn.Linear) and module.bias is not None:

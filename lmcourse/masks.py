@@ -11,7 +11,7 @@ from lmcourse.arguments import came, whole
 
 
 def causal(T: int, S: int | None = None, device: torch.device | str | None = None) -> Tensor:
-    """No query sees a key behind it: True at (i, j) where j ≤ i + S - T. Shape (T, S)."""
+    """No query sees a later key: True at (i, j) where j ≤ i + S - T. Shape (T, S)."""
     i, j = _places(T, S, device)
     return j <= i
 

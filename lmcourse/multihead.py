@@ -90,7 +90,7 @@ class Attention(nn.Module):
         self.d, self.dropout, self.cross = d, config.dropout, cross
         self.width = D
         self.sizes = config.heads * d, config.groups * d, config.groups * d  # of all queries, keys, values
-        self.scale = None if config.scale_scores else 1.0
+        self.scale = None if config.scale_scores else 1.0  # None: 1/√d
         if cross:
             self.query = nn.Linear(D, self.sizes[0], config.bias)
             self.key_value = nn.Linear(D, sum(self.sizes[1:]), config.bias)
@@ -103,6 +103,7 @@ class Attention(nn.Module):
         self, x: Tensor, view: View = View(), memory: Tensor | None = None, cache: LayerCache | None = None
     ) -> Tensor:
         """(B, T, D) → (B, T, D)."""
+        kind("view", view, View, "use View(mask=…) or View(causal=True)")
         if x.shape[-1] != self.width:
             raise ValueError(f"x: got {came(x)}, expected (B, T, {self.width}), the width of the model")
         if (memory is not None) != self.cross:
@@ -136,7 +137,12 @@ class Attention(nn.Module):
 
 @contextmanager
 def recorded(model: nn.Module):
-    """Within it, ``model`` uses plain attention and keeps the weights: yields a list of (B, H, T, S), one a call."""
+    """``with recorded(model) as weights:`` the model uses plain attention and appends its weights (B, H, T, S).
+
+    One tensor each time that a layer attends: for GPT and BERT ``weights[i]`` is that of layer i; T5 gives those of
+    its encoder, then for each layer of its decoder self- and cross-attention. ``generate`` calls the model again and
+    again, and each call appends.
+    """
     weights: list[Tensor] = []
 
     def kernel(q, k, v, view, scale):

@@ -1,7 +1,8 @@
 """Pretraining objectives: a batch of tokens in, ``(inputs, targets, weights)`` out; one loss for all of them.
 
 The model sees ``inputs``. The loss is the weighted mean of -log p(target), over the positions with weight > 0. The
-objectives differ in which tokens are hidden and which carry loss, and in nothing else:
+objectives differ in what is hidden and what carries loss. :func:`causal_lm` leaves the hiding to GPT's causal mask: a
+model that looks both ways would read the answers.
 
 * :func:`causal_lm`: every token from those before it (GPT);
 * :func:`masked_lm`: 15 % of the tokens from all the others (BERT, RoBERTa);

@@ -11,7 +11,7 @@ from lmcourse.arguments import whole
 from lmcourse.configuration import Config
 
 # What the parts of one block are called. a+b: one matrix below the other. GPT-2 has all three in one, as we do.
-# N is T5's last layer of a block: 1 in the encoder, 2 in the decoder, behind the cross-attention.
+# N is T5's last layer of a block: 1 in the encoder, 2 in the decoder, after the cross-attention.
 BLOCK = """
 ours                               gpt2        bert                           t5
 attention.norm                     ln_1        attention.output.LayerNorm     layer.0.layer_norm

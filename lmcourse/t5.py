@@ -1,4 +1,8 @@
-"""T5: an encoder that looks both ways and a decoder that never looks ahead but at the encoder (Raffel et al. 2020)."""
+"""T5: an encoder that looks both ways and a decoder that never looks ahead but at the encoder (Raffel et al. 2020).
+
+Mask: none but padding in the encoder, causal in the decoder. Objective: ``corruption.span_corruption`` or
+``objectives.prefix_lm``. Beyond what all three models share: two stacks, joined by cross-attention; a cache.
+"""
 
 import torch
 from torch import Tensor, nn
@@ -37,7 +41,7 @@ class T5(nn.Module):
     ) -> Tensor:
         """The decoder's states (B, T, D) for output ``tokens`` that begin with the start token."""
         x = self.embedding(tokens, past=tokens_read(cache))
-        return self.decoder(x, None, memory, memory_mask, cache, states)
+        return self.decoder(x, memory=memory, memory_mask=memory_mask, cache=cache, states=states)
 
     def forward(self, inputs: Tensor, outputs: Tensor, attention_mask: Tensor | None = None) -> Tensor:
         return self.head(self.decode(outputs, self.encode(inputs, attention_mask), attention_mask))
@@ -51,9 +55,11 @@ class T5(nn.Module):
     def loss(
         self, inputs: Tensor, targets: Tensor, weights: Tensor, attention_mask: Tensor | None = None, start: int = 0
     ) -> Tensor:
-        """-log p(targets | inputs), the mean over weights (B, T); from ``corruption.span_corruption`` or ``prefix_lm``.
+        """-log p(targets | inputs), the mean over weights (B, T); from ``span_corruption`` or ``prefix_lm``.
 
-        The decoder reads the targets shifted by one place, behind the id ``start``.
+        The decoder reads the targets shifted by one place, after the id ``start`` (GPT's objective shifts, T5's model
+        does). With padding in ``inputs``, give its ``attention_mask``, or it is read like text; padding of targets, on
+        the right, is never seen.
         """
         memory = self.encode(inputs, attention_mask)
         read = shifted(targets.masked_fill(weights == 0, start), start)  # where nothing counts, anything may stand

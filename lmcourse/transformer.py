@@ -1,7 +1,9 @@
 """One Transformer block, and the stack, embedding and head around it: BERT, GPT and T5 are all made of these.
 
 An encoder and a decoder are the same ``Stack``. The decoder's is told ``causal=True``, and T5's decoder has blocks with
-``cross`` attention to the encoder's states. B batch, T tokens, D width, V vocabulary.
+``cross`` attention to the encoder's states. So GPT's weights fit into a BERT of the same configuration, and with
+``bert.stack.causal = True`` it gives GPT's scores, bit for bit (a test does it). B batch, T tokens, S tokens that are
+attended to, D width, V vocabulary.
 """
 
 import torch
@@ -60,10 +62,10 @@ class Residual(nn.Module):
         self.norm, self.norm_first = norm(config), config.norm_first
         self.sublayer, self.dropout = sublayer, nn.Dropout(config.dropout)
 
-    def forward(self, x: Tensor, *rest) -> Tensor:
+    def forward(self, x: Tensor, **options) -> Tensor:
         if self.norm_first:
-            return x + self.dropout(self.sublayer(self.norm(x), *rest))
-        return self.norm(x + self.dropout(self.sublayer(x, *rest)))
+            return x + self.dropout(self.sublayer(self.norm(x), **options))
+        return self.norm(x + self.dropout(self.sublayer(x, **options)))
 
 
 class Block(nn.Module):
@@ -83,9 +85,9 @@ class Block(nn.Module):
         memory_view: View = View(),
         cache: LayerCache | None = None,
     ) -> Tensor:
-        x = self.attention(x, view, None, cache)
+        x = self.attention(x, view=view, cache=cache)
         if self.cross_attention is not None:
-            x = self.cross_attention(x, memory_view, memory, cache)
+            x = self.cross_attention(x, view=memory_view, memory=memory, cache=cache)
         return self.feed_forward(x)
 
 
@@ -111,7 +113,7 @@ class Stack(nn.Module):
         """(B, T, D) → (B, T, D).
 
         ``attention_mask``: booleans (B, S), True at real tokens, S = T or, with a cache, all tokens so far.
-        ``memory`` (B, M, D) and ``memory_mask`` (B, M): an encoder's states for cross-attention.
+        ``memory`` (B, S, D) and ``memory_mask`` (B, S): an encoder's states for cross-attention.
         ``states``: a list that then holds layers + 1 tensors: the input, and what each block gave (the last normed).
         """
         self.check(x, memory, memory_mask, cache)
@@ -120,7 +122,7 @@ class Stack(nn.Module):
         for i, block in enumerate(self.blocks):
             if states is not None:
                 states.append(x)
-            x = block(x, view, memory, memory_view, None if cache is None else cache[i])
+            x = block(x, view, memory, memory_view, cache=None if cache is None else cache[i])
         x = self.norm(x)
         if states is not None:
             states.append(x)
@@ -145,8 +147,8 @@ class Stack(nn.Module):
             mask = near if mask is None else near & mask
         rotation = None
         if self.config.position == "rotary":
-            places_ = places(T, past, attention_mask, x.device)
-            cos, sin = rotary(places_, self.config.d)  # (T, d/2) or (B, T, d/2)
+            where = places(T, past, attention_mask, x.device)
+            cos, sin = rotary(where, self.config.d)  # (T, d/2) or (B, T, d/2)
             rotation = (cos, sin) if cos.ndim == 2 else (cos[:, None], sin[:, None])  # (B, 1, T, d/2): for every head
             rotation = tuple(part.to(x.dtype) for part in rotation)
         return View(
@@ -168,7 +170,7 @@ def places(T: int, past: int, attention_mask: Tensor | None, device: torch.devic
 
 
 class Embedding(nn.Module):
-    """Token + position + segment vectors: (B, T) ids → (B, T, D)."""
+    """Token + position + segment vectors: (B, T) ids → (B, T, D). Not times √D, as Vaswani et al. 2017 have it."""
 
     def __init__(self, config: Config):
         super().__init__()

@@ -1,4 +1,4 @@
-"""Everything in which the Transformers of this course differ from one another, but for their masks and objectives."""
+"""All in which the Transformers of this course differ, but for masks, objectives and cross-attention."""
 
 from dataclasses import dataclass, fields, replace
 from numbers import Integral, Real
@@ -36,15 +36,17 @@ class Config:
     pooler          no          no         yes        no        no
     ==============  ==========  =========  =========  ========  ===========
 
-    RoBERTa is BERT with one segment, a larger vocabulary and positions counted from 2.
+    RoBERTa is BERT with one segment, a larger vocabulary, ε 1e-5 and positions counted from 2. BERT's ε is 1e-12, T5's
+    1e-6. All were trained with dropout 0.1, which is 0 here unless asked for. BERT's GELU is the exact one of the usual
+    readers of its checkpoints.
     """
 
     vocabulary: int  # V
-    positions: int = 512  # the longest sequence; rotary and relative positions do not set a limit
+    positions: int = 512  # rows of the table, so the longest sequence; rotary and relative ones do not set a limit
     layers: int = 4
     width: int = 256  # D
     heads: int = 4  # H
-    kv_heads: int | None = None  # heads that share keys and values (grouped-query attention); None: each has its own
+    kv_heads: int | None = None  # heads of keys and values, shared by the H (grouped-query attention); None: H
     head_width: int | None = None  # d; None: D / H
     hidden: int | None = None  # of the feed-forward layer; None: 4 D
     norm: str = "layer"
@@ -61,7 +63,7 @@ class Config:
     tied: bool = True  # the head's matrix is the embedding
     head_transform: bool = False  # BERT's head: a layer with GELU and norm before the matrix
     head_bias: bool = False
-    head_scaled: bool = False  # T5's head: states times 1/√D
+    head_scaled: bool = False  # T5's head, where it is tied: states times 1/√D
     pooler: bool = False  # for BERT's classifiers; other models have none
     initial: float | None = 0.02  # standard deviation of the matrices; None: 1/√(fan-in), as T5
 
@@ -125,7 +127,7 @@ class Config:
 
     @classmethod
     def bert(cls, size: str = "base", **changes) -> "Config":
-        """Devlin et al. 2019, uncased: base, large; minilm is the sentence encoder of six layers (Wang et al. 2020)."""
+        """Devlin et al. 2019, uncased: base, large; minilm is a sentence encoder, after Wang et al. 2020."""
         sizes = {"base": (12, 768, 12), "large": (24, 1024, 16), "minilm": (6, 384, 12)}
         options = dict(vocabulary=30_522, norm_first=False, epsilon=1e-12, segments=2)
         options |= dict(head_transform=True, head_bias=True, pooler=True)
@@ -149,7 +151,8 @@ class Config:
     def llama(cls, vocabulary: int, **changes) -> "Config":
         """The block of Touvron et al. 2023 at a size of your choice: RMSNorm, SwiGLU, rotary positions, no biases.
 
-        The hidden width is 8/3 D unless given: three matrices then hold what two of 4 D hold.
+        The hidden width is 8/3 D unless given: three matrices then hold what two of 4 D hold. Meta's models
+        round that up, to 11,008 for 4096.
         """
         options = dict(norm="rms", activation="swiglu", bias=False, position="rotary", tied=False)
         config = cls(vocabulary, **options | changes)

@@ -48,7 +48,8 @@ def corrupt(tokens: Tensor, noise: Tensor, *, sentinels: range, end_id: int | No
 
     Inputs: the kept text, the i-th run replaced by ``sentinels[i]``. Targets: each sentinel and the tokens that it
     stands for. A text that ends in kept text has one more sentinel, which closes the targets. ``end_id``, if
-    given, is added to both. ``sentinels``: ids that count down, such as ``range(V - 1, V - 101, -1)``.
+    given, is added to both. ``sentinels``: ids that count down, such as ``range(V - 1, V - 101, -1)``;
+    in T5's checkpoints, whose table has spare rows, ``range(32_099, 31_999, -1)``.
     """
     _check_corruption(tokens, noise, sentinels, end_id)
     first = noise & ~F.pad(noise[:-1], (1, 0))  # [T] where a run begins
@@ -132,8 +133,9 @@ def _padded(name: str, rows: Sequence[Tensor], length: int, pad_id: int) -> tupl
 def span_corruption_lengths(input_length: int, rate: float = 0.15, mean_span: float = 3.0) -> tuple[int, int]:
     """(T, targets): the longest text whose inputs are no longer than ``input_length``, and the length of its targets.
 
-    Both counted with an ``end_id``: 512 inputs hold 568 tokens, with 114 targets. As T5's code, but for a rate of 0.5,
-    where that evens out the two lengths, and fewer than ten inputs, where it may count no span.
+    Both counted with an ``end_id``: 512 inputs hold 568 tokens, with 114 targets. So does T5's code at its own
+    rate and span from ten inputs on; it has no floor of one span and no guard on their number, so that other settings
+    can differ, and it evens out the two lengths at a rate of 0.5.
     """
     arguments.whole("input_length", input_length)
     if input_length < 3:

@@ -70,7 +70,8 @@ class GPTClassifier(nn.Module):
     def loss(
         self, tokens: Tensor, labels: Tensor, attention_mask: Tensor | None = None, auxiliary: float = 0.5
     ) -> Tensor:
-        """-log p(label | tokens) + ``auxiliary`` times the loss of the language model: equation 5, λ = 0.5.
+        """-log p(label | tokens) + ``auxiliary`` times the loss of the language model: equation 5, λ = 0.5
+        (there both are sums over the texts, here means).
 
         Texts of one token have nothing to predict: they need ``auxiliary=0``.
         """

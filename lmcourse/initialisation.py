@@ -11,10 +11,11 @@ from lmcourse.configuration import Config
 def initialise(model: nn.Module, config: Config, generator: torch.Generator | None = None) -> None:
     """Draw the weights: matrices normal, biases 0; norms stay as they are made, 1 and 0.
 
-    The standard deviation is ``config.initial``, 0.02 as in GPT-2's and BERT's code. Where the norm comes first,
-    what is added to the stream (``output`` and ``down``) gets 0.02/√(2·layers): GPT-2's paper asks for 1/√N with N
-    residual layers, its released code has a flat 0.02, and this is how later code reads it. With ``initial=None`` it is
-    T5's: 1/√(fan-in), token vectors 1, queries 1/√(fan-in·d), which stands in for the missing 1/√d of the scores.
+    The standard deviation is ``config.initial``, 0.02 as in GPT-2's and BERT's code (but for GPT-2's positions, 0.01,
+    and BERT's cut at two deviations). Where the norm comes first, what is added to the stream (``output`` and ``down``)
+    gets 0.02/√(2·layers), also where cross-attention makes it 3·layers: GPT-2's paper asks for 1/√N with N residual
+    layers, its released code has a flat 0.02, and this is how later code reads it. With ``initial=None`` it is T5's:
+    1/√(fan-in), token vectors 1, queries 1/√(fan-in·d), which stands in for the missing 1/√d of the scores.
     """
     if generator is not None:
         kind("generator", generator, torch.Generator, "use lmcourse.device.seed(0)")

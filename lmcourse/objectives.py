@@ -1,11 +1,11 @@
-"""Pretraining objectives: a batch of tokens in, ``(inputs, targets, weights)`` out; one loss for all of them.
+"""Pretraining objectives: a batch of tokens in, ``(inputs, targets, weights)`` out; one loss for all but pairs.
 
 The model sees ``inputs``. The loss is the weighted mean of -log p(target), over the positions with weight > 0. The
 objectives differ in what is hidden and what carries loss. :func:`causal_lm` leaves the hiding to GPT's causal mask: a
 model that looks both ways would read the answers.
 
 * :func:`causal_lm`: every token from those before it (GPT);
-* :func:`masked_lm`: 15 % of the tokens from all the others (BERT, RoBERTa);
+* :func:`masked_lm`: 15 % of the tokens from the corrupted text (BERT, RoBERTa);
 * :func:`prefix_lm`: the second part of a text from the first (T5);
 * whole spans from the rest: :mod:`lmcourse.spans` (SpanBERT) and :mod:`lmcourse.corruption` (T5);
 * whether two passages follow one another: :mod:`lmcourse.pairs` (BERT).
@@ -65,7 +65,7 @@ def prefix_lm(tokens: Tensor, prefix: int | Tensor, pad_id: int) -> tuple[Tensor
     ``prefix``: how many tokens of ``tokens`` [B, T] are inputs, one number for all or [B] int64; from 1 on, and
     fewer than the row has without its padding on the right. Both parts are padded with ``pad_id`` to the longest of
     the batch; weights are 0 there. For an encoder and a decoder, which itself shifts the targets. Raffel et al. 2020,
-    section 3.2.1; its code draws the prefix: :func:`draw_prefix`.
+    section 3.2.3; its code draws the prefix: :func:`draw_prefix`.
     """
     check_tokens(tokens, least=2)
     length = (tokens != pad_id).sum(1)  # [B]
@@ -106,7 +106,7 @@ def masked_lm(
     split: tuple[float, float, float] = SPLIT,
     generator: torch.Generator,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Some tokens from all the others: inputs, targets, weights [B, T], all three like ``tokens`` [B, T].
+    """Some tokens from the corrupted text: inputs, targets, weights [B, T], all three like ``tokens`` [B, T].
 
     Of the n tokens of a row that ``candidates`` [B, T] bool allows (all, if None; see :func:`ordinary`), exactly
     :func:`budget` are chosen; they have weight 1. Of those the shares ``split`` become ``mask_id``, an id drawn from

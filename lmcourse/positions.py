@@ -24,7 +24,7 @@ def sinusoidal(places: Tensor, width: int) -> Tensor:
 def rotary(places: Tensor, width: int, base: float = 10_000.0) -> tuple[Tensor, Tensor]:
     """cos and sin of the angles t·base^(-2i/d) by which ``rotate`` turns: (..., T) → two tensors (..., T, width / 2).
 
-    Su et al. 2021, "RoFormer", equation 15.
+    Su et al. 2021, "RoFormer", equation 15, i from 0.
     """
     _even("width", width)
     positive("base", base)
@@ -65,8 +65,8 @@ def _even(name: str, value: int) -> None:
 def relative_bucket(distance: Tensor, buckets: int = 32, furthest: int = 128, both_sides: bool = True) -> Tensor:
     """The bucket of key place minus query place: whole numbers of any shape → 0 to ``buckets`` - 1, same shape.
 
-    The first half of the buckets holds one distance each, the second half grows logarithmically up to ``furthest``,
-    where the last bucket takes all that lies beyond. With ``both_sides`` (an encoder) half of the buckets are for keys
+    The first half of the buckets holds one distance each, the second half grows logarithmically towards
+    ``furthest``; the last bucket, which begins before, takes all beyond. With ``both_sides`` (an encoder) half are for keys
     that come later; without (a decoder) these all count as distance 0. Raffel et al. 2020, section 2.1.
     """
     if not isinstance(distance, Tensor) or distance.dtype != torch.int64:

@@ -115,7 +115,7 @@ def minilm_folder() -> Path:
 def minilm() -> BERT:
     """all-MiniLM-L6-v2, a BERT of six layers tuned so that sentences of one meaning have one direction. It has no head.
 
-    Wang et al. 2020 (the model), Reimers & Gurevych 2019 (sentence vectors).
+    Every second layer of Wang et al. 2020's model, tuned on pairs of sentences as in Reimers & Gurevych 2019.
     """
     return load(minilm_folder(), "bert", head=False)
 
@@ -123,7 +123,8 @@ def minilm() -> BERT:
 def sentence_embeddings(model: BERT, tokens: Tensor, attention_mask: Tensor | None = None) -> Tensor:
     """The mean of each sentence's last states over its real tokens, scaled to length 1: (B, T) → (B, D).
 
-    Reimers & Gurevych 2019, section 3. ``attention_mask``: booleans (B, T), True at real tokens.
+    Reimers & Gurevych 2019, section 3 (the mean); the length is this checkpoint's own.
+    ``attention_mask``: booleans (B, T), True at real tokens.
     """
     x = model.hidden(tokens, attention_mask)
     real = torch.ones_like(tokens, dtype=torch.bool) if attention_mask is None else attention_mask

@@ -1,6 +1,6 @@
 """What published checkpoints call the parts of a Transformer, beside what they are called here.
 
-Read the two tables across: five families, one block. ``checkpoints.load`` follows them.
+Read the tables across: four columns and RoBERTa, one block. ``checkpoints.load`` follows them.
 """
 
 import re

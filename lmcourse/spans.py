@@ -50,7 +50,7 @@ def span_masking(
     longest: int = 10,
     generator: torch.Generator,
 ) -> MaskedSpans:
-    """Spans of whole words from all the other tokens. Joshi et al. 2020, sections 3.1 and 3.2.
+    """Spans of whole words from the corrupted text. Joshi et al. 2020, sections 3.1 and 3.2.
 
     ``tokens`` [B, T], ``word_starts`` [B, T] bool: where a word begins. Spans start at a word drawn uniformly from
     those not yet hidden and take a length in words from :func:`span_length_probabilities`, until exactly

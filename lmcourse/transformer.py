@@ -43,15 +43,15 @@ class FeedForward(nn.Module):
         super().__init__()
         hidden = config.hidden or 4 * config.width
         self.activation, self.gated = ACTIVATIONS[config.activation], config.activation in GATED
-        self.up = nn.Linear(config.width, hidden * (1 + self.gated), config.bias)  # W₁, with a gate [W₁; W₃]
+        self.up = nn.Linear(config.width, hidden * (1 + self.gated), config.bias)  # W₁, with a gate f(W₁x) [W₁; W₃]
         self.down = nn.Linear(hidden, config.width, config.bias)
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, T, D) → (B, T, D)."""
         if not self.gated:
             return self.down(self.activation(self.up(x)))
-        x, gate = self.up(x).chunk(2, dim=-1)
-        return self.down(self.activation(x) * gate)
+        gate, x = self.up(x).chunk(2, dim=-1)
+        return self.down(self.activation(gate) * x)
 
 
 class Residual(nn.Module):
@@ -212,13 +212,15 @@ class Embedding(nn.Module):
 def in_autocast_type(x: Tensor) -> Tensor:
     """Under autocast the stream is kept in half precision from the start: nothing is converted back and forth."""
     kind = x.device.type
-    return x.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else x
+    if not torch.amp.is_autocast_available(kind) or not torch.is_autocast_enabled(kind):
+        return x
+    return x.to(torch.get_autocast_dtype(kind))
 
 
 class Head(nn.Module):
     """States to scores over the vocabulary: (..., D) → (..., V). The matrix is the embedding's unless untied.
 
-    Press & Wolf 2017 (tying); Devlin et al. 2019 (the transform before it); Raffel et al. 2020 (the factor 1/√D).
+    Press & Wolf 2017 (tying); BERT's code (the transform before it); T5's code (the factor 1/√D).
     """
 
     def __init__(self, config: Config, embedding: Embedding):

@@ -553,3 +553,10 @@ if __name__ == "__main__":
     FIXTURE.parent.mkdir(exist_ok=True)
     FIXTURE.write_text(json.dumps(found, ensure_ascii=True, indent=0) + "\n", encoding="utf-8")
     sys.stdout.write(f"{FIXTURE}\n")
+
+
+def test_ties_go_by_the_character_of_a_byte_and_not_by_the_byte():
+    """In " a bc" all pairs occur once. As bytes the space (32) is the oldest; its character, "Ġ", is the newest."""
+    assert ByteBPE.train([" a bc"], 257).merges == (("b", "c"),)
+    by_byte = min([(b" a"), (b" b"), (b"bc")])
+    assert by_byte == b" a"

@@ -25,8 +25,6 @@ def table():
 
 
 def cell(config, option):
-    if option == "head":
-        return "transform" if config.head_transform else "scaled" if config.head_scaled else "plain"
     value = getattr(config, option)
     return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
 
@@ -40,10 +38,9 @@ def test_the_table_in_the_docstring_says_what_the_presets_do(option):
 
 def test_the_table_has_every_option_of_kind():
     """What a preset changes, beyond sizes, initial values and ε, has a row."""
-    sizes = {"vocabulary", "positions", "layers", "width", "heads", "epsilon", "initial", "head_bias", "hidden"}
+    sizes = {"vocabulary", "positions", "layers", "width", "heads", "epsilon", "initial", "hidden"}
     changed = {name for preset in PRESETS.values() for name in differences(PRESETS["course"], preset)} - sizes
-    heads = {"head_transform", "head_scaled"}
-    assert changed - heads <= set(table()) and "head" in table()
+    assert changed <= set(table())
 
 
 def test_roberta_is_bert_with_the_changes_that_are_stated():

@@ -355,7 +355,7 @@ def page_faults(how: str) -> int:
 
 @pytest.mark.skipif(not sys.platform.startswith("linux") or not hasattr(ctypes.CDLL(None), "mallopt"), reason="no glibc")
 def test_memory_that_is_kept_need_not_be_asked_for_again():
-    assert page_faults("keep") < 1000 < page_faults("give back")
+    assert page_faults("keep") < page_faults("give back") / 3, (page_faults("keep"), page_faults("give back"))
 
 
 def test_elsewhere_memory_cannot_be_kept(monkeypatch):

@@ -5,6 +5,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lmcourse import objectives, pairs
+from lmcourse.bert import BERT, NextSentence
+from lmcourse.configuration import Config
 
 PAD, CLS, SEP = 0, 1, 2
 quick = settings(max_examples=60, deadline=None, derandomize=True)
@@ -214,3 +216,24 @@ def test_bad_documents_are_named(documents, error, message):
 def test_other_bad_input_is_named(changes, error, message):
     with pytest.raises(error, match=message):
         draw(GOOD, **changes)
+
+
+# ---------------------------------------------------------------------------------------- the model's loss
+
+
+def test_both_labels_carry_loss_in_the_model():
+    g = torch.Generator().manual_seed(0)
+    config = Config.bert(vocabulary=50, positions=16, layers=1, width=16, heads=2)
+    model = NextSentence(BERT(config, g), g).double()
+    tokens = torch.randint(5, 50, (4, 10), generator=g)
+    weights = torch.zeros(4, 10, dtype=torch.float64)
+    weights[:, 3] = 1
+    scores = model(tokens).log_softmax(-1)
+    words = model.bert.loss(tokens, tokens, weights)
+    for labels in ([0, 0, 0, 0], [1, 1, 1, 1], [0, 1, 1, 0]):
+        labels = torch.tensor(labels)
+        by_hand = words - scores[torch.arange(4), labels].mean()
+        torch.testing.assert_close(model.loss(tokens, tokens, weights, labels), by_hand)
+        one_ignored = words - scores[torch.arange(4), labels][labels == 1].sum() / 4
+        if (labels == 0).any():
+            assert not torch.allclose(one_ignored, by_hand)

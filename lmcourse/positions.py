@@ -66,8 +66,8 @@ def relative_bucket(distance: Tensor, buckets: int = 32, furthest: int = 128, bo
     """The bucket of key place minus query place: whole numbers of any shape → 0 to ``buckets`` - 1, same shape.
 
     The first half of the buckets holds one distance each, the second half grows logarithmically towards
-    ``furthest``; the last bucket, which begins before, takes all beyond. With ``both_sides`` (an encoder) half are for keys
-    that come later; without (a decoder) these all count as distance 0. Raffel et al. 2020, section 2.1.
+    ``furthest``; the last bucket, which begins before, takes all beyond. With ``both_sides`` (an encoder) half
+    are for keys that come later; without (a decoder) these all count as distance 0. Raffel et al. 2020, section 2.1.
     """
     if not isinstance(distance, Tensor) or distance.dtype != torch.int64:
         raise TypeError(f"distance: got {came(distance)}, expected int64: key place minus query place")

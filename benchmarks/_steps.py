@@ -28,7 +28,7 @@ from lmcourse.device import keep_memory
 from lmcourse.gpt import GPT
 from lmcourse.t5 import T5
 
-LAYERS, WIDTH, HEADS, T, BATCH, VOCABULARY, STEPS, CORES = 4, 256, 4, 128, 16, 2048, 60, 2
+LAYERS, WIDTH, HEADS, T, BATCH, VOCABULARY, STEPS, CORES = 4, 256, 4, 128, 16, 2048, 40, 2
 SEEDS, RATE = (1, 2, 3), 1e-3
 PAD, END, MASK = VOCABULARY - 64, VOCABULARY - 63, VOCABULARY - 62  # ids that no text has
 SENTINELS = range(VOCABULARY - 1, VOCABULARY - 33, -1)

@@ -150,7 +150,7 @@ def real_tokens(name: str, value, shape: tuple[int, int]) -> None:
 def no_padding_last(value: Tensor | None) -> None:
     """The mask of a batch whose last token is to be followed; anything but a mask (B, S) is for ``real_tokens``."""
     if isinstance(value, Tensor) and value.ndim == 2 and not bool(value[:, -1:].all()):
-        raise ValueError("attention_mask: got padding on the right, expected it on the left: the last token is followed")
+        raise ValueError("attention_mask: got padding on the right, expected it on the left; use generation.pad_left")
 
 
 def states(name: str, value, B: int, D: int) -> None:

@@ -77,7 +77,7 @@ class Classifier(nn.Module):
 
 
 class NextSentence(Classifier):
-    """BERT with both of its objectives: masked tokens, and whether the second segment follows the first (0: it does)."""
+    """BERT with both of its objectives: masked tokens, and whether the second segment follows (0: it does)."""
 
     def __init__(self, bert: BERT, generator: torch.Generator | None = None):
         super().__init__(bert, 2, generator)

@@ -3,6 +3,8 @@
 from dataclasses import dataclass, fields, replace
 from numbers import Integral, Real
 
+from lmcourse.arguments import kind
+
 CHOICES = {
     "norm": ("layer", "rms"),
     "activation": ("gelu", "gelu_tanh", "relu", "geglu", "swiglu"),
@@ -65,7 +67,7 @@ class Config:
         for field in fields(self):
             self._check(field.name, getattr(self, field.name), field.default)
         if self.head_width is None and self.width % self.heads:
-            raise ValueError(f"heads: got {self.heads}, expected a divisor of the width {self.width}; or give head_width")
+            raise ValueError(f"heads: got {self.heads}, expected a divisor of width {self.width}; or give head_width")
         if self.heads % self.groups:
             raise ValueError(f"kv_heads: got {self.kv_heads}, expected a divisor of the {self.heads} heads")
         if self.position == "rotary" and self.d % 2:
@@ -73,7 +75,7 @@ class Config:
         if self.position == "sinusoidal" and self.width % 2:
             raise ValueError(f"width: got {self.width}, expected an even number; sinusoids come in pairs")
         if self.first_position >= self.positions:
-            raise ValueError(f"first_position: got {self.first_position}, expected less than the {self.positions} positions")
+            raise ValueError(f"first_position: got {self.first_position}, expected below {self.positions}")
 
     def _check(self, name: str, value, default) -> None:
         if name in CHOICES:
@@ -164,5 +166,7 @@ def _size(sizes: dict[str, tuple[int, int, int]], size: str) -> dict[str, int]:
 
 def differences(first: Config, second: Config) -> dict[str, tuple]:
     """The options in which two configurations differ: {name: (first's, second's)}."""
+    kind("first", first, Config, "use Config(vocabulary)")
+    kind("second", second, Config, "use Config(vocabulary)")
     pairs = {f.name: (getattr(first, f.name), getattr(second, f.name)) for f in fields(Config)}
     return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}

@@ -1,4 +1,4 @@
-"""Which query may see which key: boolean masks, True where it may look, of shape (T, S) or broadcastable to (B, H, T, S).
+"""Which query may see which key: booleans, True where it may, of shape (T, S) or broadcastable to (B, H, T, S).
 
 T queries stand at the end of S keys: where S > T, the first S - T keys were read before (a cache). Masks are joined
 with ``&``. ``additive`` gives the M of softmax(QKᵀ/√d + M): 0 where a query may look, -∞ where it may not.
@@ -29,7 +29,7 @@ def window(T: int, width: int, S: int | None = None, device: torch.device | str 
 def strided(T: int, stride: int, S: int | None = None, device: torch.device | str | None = None) -> Tensor:
     """A query sees the last ``stride`` keys and before them every ``stride``-th: O(T√T) scores at stride √T.
 
-    Child et al. 2019, "Sparse Transformers", section 4.3 (strided attention, both heads' patterns joined). Shape (T, S).
+    Child et al. 2019, "Sparse Transformers", section 4.3 (strided, both heads' patterns joined). Shape (T, S).
     """
     whole("stride", stride)
     i, j = _places(T, S, device)
@@ -54,12 +54,13 @@ def padding(attention_mask: Tensor) -> Tensor:
 
 
 def lengths(lengths: Tensor, T: int) -> Tensor:
-    """(B,) whole numbers → the (B, T) attention mask of a batch padded on the right: True at the first ``lengths`` places."""
+    """(B,) whole numbers → the (B, T) attention mask of a batch padded on the right: True at the first places."""
     whole("T", T)
     if not isinstance(lengths, Tensor) or lengths.ndim != 1 or lengths.dtype not in (torch.int32, torch.int64):
         raise TypeError(f"lengths: got {came(lengths)}, expected a (B,) tensor of whole numbers")
     if len(lengths) and not 0 <= int(lengths.min()) <= int(lengths.max()) <= T:
-        raise ValueError(f"lengths: got {int(lengths.min())} to {int(lengths.max())}, expected 0 to {T}, the padded length")
+        low, high = int(lengths.min()), int(lengths.max())
+        raise ValueError(f"lengths: got {low} to {high}, expected 0 to {T}, the padded length")
     return torch.arange(T, device=lengths.device) < lengths[:, None]
 
 
@@ -76,7 +77,7 @@ def _places(T: int, S: int | None, device) -> tuple[Tensor, Tensor]:
     S = T if S is None else S
     whole("S", S)
     if S < T:
-        raise ValueError(f"S: got {S} keys for {T} queries, expected at least as many; queries are the last of the keys")
+        raise ValueError(f"S: got {S} keys for {T} queries, expected at least as many; queries stand at the end")
     return torch.arange(S - T, S, device=device)[:, None], torch.arange(S, device=device)[None, :]
 
 

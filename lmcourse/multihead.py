@@ -58,9 +58,10 @@ class Cache(dict):
         """Raise where another batch or another model was read before, or a call was interrupted halfway."""
         lengths = [self[i].length for i in range(layers)]
         if len(self) > layers or len(set(lengths)) > 1:
-            raise ValueError(f"cache: got layers that read {lengths} tokens, expected as many each; start a new Cache()")
+            raise ValueError(f"cache: got layers that read {lengths} tokens, expected as many each; use a new Cache()")
         if self.length and len(self[0].buffers[0]) != B:
-            raise ValueError(f"cache: got a batch of {B}, expected {len(self[0].buffers[0])}, as before; start a new Cache()")
+            before = len(self[0].buffers[0])
+            raise ValueError(f"cache: got a batch of {B}, expected {before}, as before; use a new Cache()")
 
     @property
     def bytes(self) -> int:
@@ -87,6 +88,7 @@ class Attention(nn.Module):
         super().__init__()
         D, d = config.width, config.d
         self.d, self.dropout, self.cross = d, config.dropout, cross
+        self.width = D
         self.sizes = config.heads * d, config.groups * d, config.groups * d  # of all queries, keys, values
         self.scale = None if config.scale_scores else 1.0
         if cross:
@@ -101,6 +103,8 @@ class Attention(nn.Module):
         self, x: Tensor, view: View = View(), memory: Tensor | None = None, cache: LayerCache | None = None
     ) -> Tensor:
         """(B, T, D) → (B, T, D)."""
+        if x.shape[-1] != self.width:
+            raise ValueError(f"x: got {came(x)}, expected (B, T, {self.width}), the width of the model")
         if (memory is not None) != self.cross:
             raise ValueError(f"memory: got {came(memory)}, expected {'states (B, S, D)' if self.cross else 'None'}")
         q, k, v = self.self_attention(x, view, cache) if memory is None else self.cross_attention(x, memory, cache)

@@ -1,11 +1,11 @@
-"""How a Transformer knows where a token stands: sinusoids, relative buckets, rotation (learned positions are a table)."""
+"""How a Transformer knows where a token stands: sinusoids, relative buckets, rotation (learned ones are a table)."""
 
 import math
 
 import torch
 from torch import Tensor, nn
 
-from lmcourse.arguments import came, positive, whole
+from lmcourse.arguments import came, kind, positive, whole
 
 
 def sinusoidal(places: Tensor, width: int) -> Tensor:
@@ -39,7 +39,7 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     Pairing: component i goes with i + d/2 ("half-split", as in GPT-NeoX and Llama's converted weights), not with its
     neighbour as in the paper ("interleaved"); the two are one permutation of the components apart.
     """
-    if x.shape[-1] != 2 * cos.shape[-1] or cos.shape != sin.shape:
+    if x.shape[-1] != 2 * cos.shape[-1] or cos.shape[-2] not in (1, x.shape[-2]) or cos.shape != sin.shape:
         shapes = f"{list(cos.shape)}, {list(sin.shape)}"
         raise ValueError(f"cos, sin: got {shapes} for x {list(x.shape)}, expected one angle for two components")
     first, second = x.chunk(2, dim=-1)  # (..., T, d/2) each
@@ -48,6 +48,7 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 def _angles(places: Tensor, width: int, base: float = 10_000.0) -> Tensor:
     """In float32, as published code has them: off by 6e-8 of an angle, which is 1e-4 at place 2,000."""
+    kind("places", places, Tensor, "use torch.arange(T)")
     frequencies = base ** (-torch.arange(0, width, 2, device=places.device, dtype=torch.float32) / width)
     return places[..., None].float() * frequencies  # (..., D/2)
 
@@ -72,9 +73,8 @@ def relative_bucket(distance: Tensor, buckets: int = 32, furthest: int = 128, bo
         raise TypeError(f"distance: got {came(distance)}, expected int64: key place minus query place")
     least = 4 if both_sides else 2
     if buckets < least or buckets % least or furthest <= buckets // least:
-        raise ValueError(
-            f"buckets, furthest: got {buckets}, {furthest}, expected a multiple of {least} and more than {buckets // least}"
-        )
+        expected = f"a multiple of {least}, and more than {buckets // least}"
+        raise ValueError(f"buckets, furthest: got {buckets}, {furthest}, expected {expected}")
     later = torch.zeros_like(distance)
     if both_sides:
         buckets //= 2

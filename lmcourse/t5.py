@@ -51,7 +51,7 @@ class T5(nn.Module):
     def loss(
         self, inputs: Tensor, targets: Tensor, weights: Tensor, attention_mask: Tensor | None = None, start: int = 0
     ) -> Tensor:
-        """-log p(targets | inputs), the mean over weights (B, T); from ``objectives.span_corruption`` or ``prefix_lm``.
+        """-log p(targets | inputs), the mean over weights (B, T); from ``corruption.span_corruption`` or ``prefix_lm``.
 
         The decoder reads the targets shifted by one place, behind the id ``start``.
         """

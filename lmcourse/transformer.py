@@ -105,7 +105,7 @@ class Stack(nn.Module):
 
         ``attention_mask``: booleans (B, S), True at real tokens, S = T or, with a cache, all tokens so far.
         ``memory`` (B, M, D) and ``memory_mask`` (B, M): an encoder's states for cross-attention.
-        ``states``: a list that then holds layers + 1 tensors: the input, and what each block gave (the last one normed).
+        ``states``: a list that then holds layers + 1 tensors: the input, and what each block gave (the last normed).
         """
         self.check(x, memory, memory_mask, cache)
         view = self.view(x, attention_mask, cache)
@@ -197,7 +197,7 @@ class Embedding(nn.Module):
                 raise ValueError("segments: got some, expected None: this model has none; use Config(segments=2)")
             arguments.token_ids("segments", segments, self.config.segments)
             if segments.shape != tokens.shape:
-                raise ValueError(f"segments: got shape {list(segments.shape)}, expected {list(tokens.shape)}, as tokens")
+                raise ValueError(f"segments: got {list(segments.shape)}, expected {list(tokens.shape)}, as tokens")
 
 
 class Head(nn.Module):

@@ -86,7 +86,9 @@ def test_a_file_alone_needs_the_number_of_heads(family, tmp_path):
 
 def same(a, b):
     first, second = dict(a.named_parameters()), dict(b.named_parameters())
-    return first.keys() == second.keys() and all(torch.equal(first[k], second[k]) for k in first)
+    if first.keys() != second.keys() or any(first[k].dtype != second[k].dtype for k in first):
+        return False  # torch.equal compares values, not types
+    return all(torch.equal(first[k], second[k]) for k in first)
 
 
 BESIDES = {

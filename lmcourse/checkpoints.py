@@ -6,6 +6,7 @@ Only safetensors files are read: a pickle (``pytorch_model.bin``, ``.pt``) can r
 import json
 import os
 import re
+import tempfile
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -155,14 +156,23 @@ def save(model: GPT | BERT | T5, path: str | Path) -> None:
         raise TypeError(f"model: got {arguments.came(model)}, expected a GPT, BERT or T5 with its head")
     if model.config.tied and not torch.equal(model.head.vocabulary.weight, model.embedding.tokens.weight):
         raise ValueError("model: its head differs from its embedding, expected both tied; tie them again after moving")
+    if Path(path).suffix in PICKLES:
+        raise ValueError(f"path: got {path}, the name of a pickle, expected one such as model.safetensors")
+    with torch.device("meta"):
+        plain = {name: p.shape for name, p in _parameters(type(model)(model.config)).items()}
+    if plain != {name: p.shape for name, p in _parameters(model).items()}:
+        raise ValueError("model: its parameters are not those of its configuration, expected a model as it was built")
     path, metadata = Path(path), {"kind": type(model).__name__, "config": json.dumps(asdict(model.config))}
     tensors = {name: p.detach().cpu().contiguous() for name, p in _parameters(model).items()}
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    handle, part = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
-        part.write_bytes(serialise(tensors, metadata))
+        with os.fdopen(handle, "wb") as file:
+            file.write(serialise(tensors, metadata))
+        os.chmod(part, 0o644)
         os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
+    except BaseException:
+        os.unlink(part)
+        raise
 
 
 def load_own(path: str | Path) -> GPT | BERT | T5:

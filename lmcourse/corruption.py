@@ -67,6 +67,9 @@ def restore(inputs: Tensor, targets: Tensor, *, sentinels: range, end_id: int | 
     Both 1-D, read up to ``end_id``, so that padding after it does not matter. What stands in ``targets`` before the
     first sentinel is left out. ``ValueError`` where ``targets`` lacks a sentinel of ``inputs``.
     """
+    for name, ids in (("inputs", inputs), ("targets", targets)):
+        if not isinstance(ids, Tensor) or ids.dtype != torch.int64 or ids.ndim != 1:
+            raise TypeError(f"{name}: got {arguments.came(ids)}, expected int64 ids [T], one row of a batch")
     run, dropped = [], {}
     for token in _until(targets, end_id):
         if token in sentinels:

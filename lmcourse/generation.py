@@ -13,8 +13,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from lmcourse.arguments import came, cpu_generator, whole
+from lmcourse.bert import BERT
 from lmcourse.multihead import Cache
 from lmcourse.sampling import check_rules, distribution, draw
+from lmcourse.t5 import T5
 
 NextScores = Callable[..., Tensor]  # ids (B, T) → scores (B, V) of the token that follows
 
@@ -141,6 +143,8 @@ def log_probabilities(model: nn.Module, tokens: Tensor, attention_mask: Tensor |
 
     ``model`` gives scores (B, T, V) for the token after each, as ``GPT`` does, and is in evaluation mode meanwhile.
     """
+    if isinstance(model, BERT | T5):
+        raise TypeError(f"model: got {came(model)}, expected one that sees earlier tokens only, such as a GPT")
     if not isinstance(tokens, Tensor) or tokens.ndim != 2 or tokens.shape[1] < 2:
         raise ValueError(f"tokens: got {came(tokens)}, expected (B, T), T from 2 on; the first token is not scored")
     with torch.inference_mode(), _evaluation(model):

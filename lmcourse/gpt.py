@@ -90,5 +90,7 @@ def last(x: Tensor, attention_mask: Tensor | None = None) -> Tensor:
     """The state of the last real token of each row: (B, T, D) → (B, D)."""
     if attention_mask is None:
         return x[:, -1]
+    if not bool(attention_mask.any(-1).all()):
+        raise ValueError("attention_mask: got a row that is False throughout, expected a token or more in each")
     places = torch.arange(x.shape[1], device=x.device) * attention_mask  # 0 at padding
     return x[torch.arange(len(x), device=x.device), places.argmax(-1)]

@@ -18,7 +18,7 @@ class LayerCache:
     def __init__(self):
         self.length = 0
         self.buffers: tuple[Tensor, Tensor] | None = None  # keys, values: (B, G, capacity, d)
-        self.memory: tuple[Tensor, Tensor] | None = None  # those of an encoder's states, which do not grow
+        self.memory: tuple[Tensor, Tensor, Tensor] | None = None  # an encoder's states, their keys and values
 
     def extend(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """Append (B, G, T, d) keys and values; return all so far."""
@@ -123,11 +123,15 @@ class Attention(nn.Module):
 
     def cross_attention(self, x: Tensor, memory: Tensor, cache: LayerCache | None) -> tuple[Tensor, Tensor, Tensor]:
         """Queries of ``x``, keys and values of ``memory``, which a cache keeps from the first call on."""
-        pair = None if cache is None else cache.memory
+        pair = None
+        if cache is not None and cache.memory is not None:
+            before, *pair = cache.memory
+            if before is not memory:
+                raise ValueError("cache: got another memory than before, expected the same; use a new Cache()")
         if pair is None:
             pair = tuple(self.split(part) for part in self.key_value(memory).split(self.sizes[1:], dim=-1))
             if cache is not None:
-                cache.memory = pair
+                cache.memory = memory, *pair
         return self.split(self.query(x)), *pair
 
     def split(self, x: Tensor) -> Tensor:

@@ -68,7 +68,7 @@ def prefix_lm(tokens: Tensor, prefix: int | Tensor, pad_id: int) -> tuple[Tensor
     section 3.2.3; its code draws the prefix: :func:`draw_prefix`.
     """
     check_tokens(tokens, least=2)
-    length = (tokens != pad_id).sum(1)  # [B]
+    length = _lengths(tokens, pad_id)  # [B]
     prefix = _check_prefix(prefix, length)
     place = torch.arange(tokens.shape[1], device=tokens.device)
     inputs = tokens.masked_fill(place >= prefix[:, None], pad_id)[:, : int(prefix.max())]
@@ -78,11 +78,19 @@ def prefix_lm(tokens: Tensor, prefix: int | Tensor, pad_id: int) -> tuple[Tensor
     return inputs, targets, inside.float()
 
 
+def _lengths(tokens: Tensor, pad_id: int) -> Tensor:
+    """[B]: how many tokens stand before the padding on the right."""
+    real = tokens != pad_id
+    if bool((real[:, 1:] & ~real[:, :-1]).any()):
+        raise ValueError(f"tokens: got a token after padding (id {pad_id}), expected padding on the right")
+    return real.sum(1)
+
+
 def draw_prefix(tokens: Tensor, pad_id: int, generator: torch.Generator) -> Tensor:
     """[B] lengths for :func:`prefix_lm`, uniform on 1 to n - 1 for a row of n tokens without its padding."""
     check_tokens(tokens, least=2)
     arguments.cpu_generator(generator)
-    most = (tokens != pad_id).sum(1) - 1
+    most = _lengths(tokens, pad_id) - 1
     _check_prefix(most.clamp(min=1), most + 1)
     u = torch.rand(len(tokens), generator=generator, dtype=torch.float64).to(tokens.device)
     return 1 + (u * most).long()

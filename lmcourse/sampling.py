@@ -82,7 +82,14 @@ def draw(probabilities: Tensor, uniform: Tensor) -> Tensor:
     For numbers uniform on [0, 1) each token comes with its probability, and one of probability 0 never (inverse
     transform sampling). The sum is taken on the CPU in float64: equal probabilities give equal tokens on any device.
     """
+    if not isinstance(probabilities, Tensor) or probabilities.ndim != 2 or not probabilities.is_floating_point():
+        raise TypeError(f"probabilities: got {came(probabilities)}, expected floating point (B, V)")
+    right = isinstance(uniform, Tensor) and uniform.shape == probabilities.shape[:1]
+    if not right or not bool(((uniform >= 0) & (uniform < 1)).all()):
+        raise ValueError(f"uniform: got {came(uniform)}, expected a number from 0 on, below 1, for each of the rows")
     sums = probabilities.cpu().double().cumsum(-1)
+    if not bool((probabilities >= 0).all()) or not bool(((sums[:, -1] > 0) & sums[:, -1].isfinite()).all()):
+        raise ValueError("probabilities: got negative numbers, NaN or only zeros in a row, expected shares")
     return torch.searchsorted(sums, uniform[:, None] * sums[:, -1:], right=True)[:, 0].to(probabilities.device)
 
 

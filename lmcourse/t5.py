@@ -62,7 +62,8 @@ class T5(nn.Module):
         the right, is never seen.
         """
         memory = self.encode(inputs, attention_mask)
-        read = shifted(targets.masked_fill(weights == 0, start), start)  # where nothing counts, anything may stand
+        unknown = (targets < 0) | (targets >= self.config.vocabulary)  # where nothing counts, anything may stand
+        read = shifted(targets.masked_fill(unknown & (weights == 0), start), start)
         return self.head.loss(self.decode(read, memory, attention_mask), targets, weights)
 
 

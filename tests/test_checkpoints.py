@@ -564,3 +564,13 @@ def test_two_sense_probe_layer_by_layer(minilm, wordpiece):
     accuracies = [score.accuracy for score in scores]
     assert accuracies == pytest.approx(MINILM_PROBE, abs=0.005)
     assert accuracies == sorted(accuracies) and scores[0].high < 0.5 < scores[1].low
+
+
+def test_what_cannot_be_read_back_is_not_written(tmp_path):
+    model = GPT(Config(50, 16, 2, 16, 2))
+    with pytest.raises(ValueError, match="the name of a pickle"):
+        checkpoints.save(model, tmp_path / "model.pt")
+    model.extra = torch.nn.Linear(2, 2)
+    with pytest.raises(ValueError, match="not those of its configuration"):
+        checkpoints.save(model, tmp_path / "model.safetensors")
+    assert list(tmp_path.iterdir()) == []

@@ -282,3 +282,9 @@ def test_other_bad_input_is_named():
         batch([])
     with pytest.raises(TypeError, match="texts: got int"):
         batch(5)
+
+
+def test_a_batch_is_not_restored_in_silence():
+    row = torch.tensor([[5, 49, 1]])
+    with pytest.raises(TypeError, match="inputs: got .*expected int64 ids"):
+        corruption.restore(row, row, sentinels=range(49, 39, -1))

@@ -5,6 +5,7 @@ import math
 
 import pytest
 import torch
+from lmcourse.bert import BERT
 from lmcourse.configuration import Config
 from lmcourse.generation import generate, log_probabilities, pad_left, score
 from lmcourse.gpt import GPT
@@ -373,3 +374,8 @@ def test_bad_scores():
         score(model, ids(1, 3), torch.tensor([[True, False, True]]))
     with pytest.raises(ValueError, match="size: got 0"):
         score(model, ids(1, 3)).bits_per_byte(0)
+
+
+def test_a_model_that_sees_the_token_is_not_scored():
+    with pytest.raises(TypeError, match="model: got BERT, expected one that sees earlier tokens only"):
+        log_probabilities(BERT(Config(20, 8, 1, 8, 2)), torch.ones(1, 4, dtype=torch.int64))

@@ -379,3 +379,8 @@ def test_bad_tokens_are_named(tokens, error, message):
 def test_one_token_has_no_next():
     with pytest.raises(ValueError, match=r"tokens: got shape \[2, 1\], expected \[B, T\] with T of 2 or more"):
         objectives.causal_lm(TOKENS[:, :1])
+
+
+def test_padding_on_the_left_of_a_prefix_is_found():
+    with pytest.raises(ValueError, match="tokens: got a token after padding"):
+        objectives.prefix_lm(torch.tensor([[0, 0, 7, 8, 9]]), 2, 0)

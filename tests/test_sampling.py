@@ -213,3 +213,12 @@ def test_bad_scores():
 @pytest.fixture
 def generator():
     return torch.Generator().manual_seed(1)
+
+
+@pytest.mark.parametrize(
+    "probabilities, uniform",
+    [([[float("nan"), 0.5]], [0.3]), ([[0.5, 0.5]], [1.0]), ([[0.0, 0.0]], [0.3]), ([[0.5, 0.5]] * 2, [0.3])],
+)
+def test_nothing_outside_the_vocabulary_is_drawn(probabilities, uniform):
+    with pytest.raises(ValueError, match="expected"):
+        draw(torch.tensor(probabilities), torch.tensor(uniform))

@@ -9,6 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lmcourse import attention
+from lmcourse import gpt as gpt_module
 from lmcourse.attention import View, fast_attention, online_attention, plain_attention
 from lmcourse.bert import BERT
 from lmcourse.configuration import Config, differences
@@ -16,6 +17,7 @@ from lmcourse.gpt import GPT
 from lmcourse.initialisation import initialise
 from lmcourse.masks import lengths
 from lmcourse.multihead import Cache
+from lmcourse.objectives import cross_entropy
 from lmcourse.t5 import T5, shifted
 from lmcourse.transformer import Block, Embedding, FeedForward, Head, Residual, Stack, norm
 from torch import nn
@@ -1059,3 +1061,32 @@ def test_an_embedding_and_a_head_of_another_size_do_not_fit():
     with pytest.raises(RuntimeError, match="size mismatch"):
         GPT(config()).load_state_dict(GPT(config(vocabulary=V + 1)).state_dict())
     assert Head(config(tied=False), Embedding(config())).vocabulary.weight.shape == (V, D)
+
+
+def test_t5_reads_targets_that_do_not_count():
+    """Their loss is not wanted, but the next target is predicted from them."""
+    g = torch.Generator().manual_seed(0)
+    model = T5(Config.t5(vocabulary=30, layers=1, width=16, heads=2), g).double()
+    inputs, targets = torch.randint(1, 30, (2, 6), generator=g), torch.randint(1, 30, (2, 5), generator=g)
+    weights = torch.tensor([[0.0, 0.0, 1.0, 0.0, 1.0]] * 2, dtype=torch.float64)
+    read = torch.cat([torch.zeros_like(targets[:, :1]), targets[:, :-1]], dim=1)
+    right = cross_entropy(model(inputs, read), targets, weights)
+    torch.testing.assert_close(model.loss(inputs, targets, weights), right)
+    hidden = model(inputs, read * torch.tensor([1, 0, 0, 1, 0]))
+    assert not torch.allclose(cross_entropy(hidden, targets, weights), right), "weight 0 does not mean unread"
+
+
+def test_a_row_of_padding_only_has_no_last_token():
+    mask = torch.tensor([[True, True], [False, False]])
+    with pytest.raises(ValueError, match="attention_mask: got a row that is False throughout"):
+        gpt_module.last(torch.ones(2, 2, 4), mask)
+
+
+def test_a_cache_belongs_to_one_memory():
+    model = T5(Config.t5(vocabulary=30, layers=1, width=16, heads=2)).eval()
+    tokens, cache = torch.ones(1, 1, dtype=torch.int64), Cache()
+    with torch.no_grad():
+        first, second = (model.encode(torch.full((1, 3), i)) for i in (4, 5))
+        model.next_scores(tokens, first, cache=cache)
+        with pytest.raises(ValueError, match="cache: got another memory"):
+            model.next_scores(tokens, second, cache=cache)

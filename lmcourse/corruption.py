@@ -115,6 +115,11 @@ def span_corruption_batch(
     arguments.listed("texts", texts, "tensors of ids, one a text")
     if not len(texts):
         raise ValueError("texts: got none, expected one or more")
+    arguments.whole("pad_id", pad_id + 1)
+    if pad_id in settings["sentinels"] or pad_id == settings.get("end_id"):
+        raise ValueError(f"pad_id: got {pad_id}, expected neither a sentinel nor end_id; give it an id of its own")
+    if any(bool((text == pad_id).any()) for text in texts):
+        raise ValueError(f"texts: got padding (id {pad_id}) in them, expected texts of their own length")
     inputs, targets = zip(*(span_corruption(text, **settings) for text in texts), strict=True)
     inputs, _ = _padded("input_length", inputs, input_length, pad_id)
     return inputs, *_padded("target_length", targets, target_length, pad_id)

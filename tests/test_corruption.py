@@ -288,3 +288,11 @@ def test_a_batch_is_not_restored_in_silence():
     row = torch.tensor([[5, 49, 1]])
     with pytest.raises(TypeError, match="inputs: got .*expected int64 ids"):
         corruption.restore(row, row, sentinels=range(49, 39, -1))
+
+
+@pytest.mark.parametrize("texts, pad_id, message", [([7, 8, 0], 0, "texts: got padding"), ([7, 8, 9], 49, "pad_id: got 49"), ([7, 8, 9], 1, "pad_id: got 1")])  # fmt: skip
+def test_padding_is_not_text(texts, pad_id, message):
+    sizes = dict(input_length=14, target_length=14, sentinels=range(49, 39, -1), end_id=1)
+    with pytest.raises(ValueError, match=message):
+        g = torch.Generator().manual_seed(0)
+        corruption.span_corruption_batch(torch.tensor([texts]), pad_id=pad_id, generator=g, **sizes)

@@ -130,7 +130,7 @@ def peak(dtype: torch.dtype) -> float:
     return best
 
 
-def flop(family: str) -> float:
+def flop(family: str) -> float | None:
     """Matrix products of one step, for each token read: 6 a parameter that it meets, 12·layers·T·D for the scores.
 
     Embeddings look up and cost nothing; BERT's head sees 15 % of the tokens, T5's decoder and head the targets only.
@@ -140,7 +140,7 @@ def flop(family: str) -> float:
         return LAYERS * (6 * block + scores) + 6 * head
     if family == "bert":
         return LAYERS * (6 * block + scores) + 0.15 * 6 * (head + WIDTH**2)
-    return float("nan")  # inputs and targets differ in what they meet: not counted
+    return None  # inputs and targets differ in what they meet: not counted
 
 
 def family(name: str) -> None:
@@ -157,10 +157,10 @@ def family(name: str) -> None:
     def median(kind: str) -> float:
         return statistics.median(r["speed"] for r in runs[kind])
 
-    share = {
-        str(dtype).removeprefix("torch."): round(median(f"lmcourse {str(dtype).removeprefix('torch.')}") * flop(name) / peak(dtype), 3)
-        for dtype in (torch.float32, torch.bfloat16)
-    }
+    share = {}
+    if (work := flop(name)) is not None:
+        for dtype in ("float32", "bfloat16"):
+            share[dtype] = round(median(f"lmcourse {dtype}") * work / peak(getattr(torch, dtype)), 3)
     result = {
         "task": f"{name}: training step, {LAYERS} layers, width {WIDTH}, T {T}, batch {BATCH}, vocabulary {VOCABULARY}",
         "unit": "tokens/s",

@@ -429,8 +429,11 @@ def test_memory_is_read_once():
     with torch.no_grad():
         right = layer(x, memory=memory)
         assert torch.equal(layer(x, memory=memory, cache=cache), right)
-        assert torch.equal(layer(x, memory=memory * float("nan"), cache=cache), right)
-    assert cache.length == 0 and cache.memory[0].shape == (2, 4, 7, 4)
+        memory.fill_(float("nan"))  # the same tensor, which is not read again
+        assert torch.equal(layer(x, memory=memory, cache=cache), right)
+        with pytest.raises(ValueError, match="cache: got another memory"):
+            layer(x, memory=memory.clone(), cache=cache)
+    assert cache.length == 0 and cache.memory[1].shape == (2, 4, 7, 4)
 
 
 # ------------------------------------------------------------------------------------------------------- recorded

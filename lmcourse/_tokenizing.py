@@ -1,15 +1,13 @@
 """What the tokenizers share: checks of what callers pass, and the one small JSON file that each is saved in."""
 
 import json
-import os
-import tempfile
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from numbers import Integral
 from pathlib import Path
 
 import torch
 
-from lmcourse import arguments
+from lmcourse import _files, arguments
 
 _VERSION = 1
 
@@ -78,16 +76,8 @@ def known_ids(ids, size: int) -> list[int]:
 
 def write(path: str | Path, kind: str, parts: Mapping) -> None:
     """One JSON file, whole or not at all."""
-    path = Path(path)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
-            json.dump({"lmcourse": kind, "version": _VERSION, **parts}, file, ensure_ascii=False, indent=0)
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
+    content = json.dumps({"lmcourse": kind, "version": _VERSION, **parts}, ensure_ascii=False, indent=0)
+    _files.write(path, content.encode("utf-8"))
 
 
 def read(path: str | Path, kind: str, names: Sequence[str]) -> list:

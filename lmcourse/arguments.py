@@ -20,6 +20,10 @@ def whole(name: str, value) -> None:
         raise ValueError(f"{name}: got {value!r}, expected a whole number from 1 on")
 
 
+def is_number(value) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
 def positive(name: str, value) -> None:
     if not isinstance(value, Real) or not 0 < value < math.inf:
         raise ValueError(f"{name}: got {value!r}, expected a number above 0")

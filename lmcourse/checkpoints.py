@@ -4,9 +4,7 @@ Only safetensors files are read: a pickle (``pytorch_model.bin``, ``.pt``) can r
 """
 
 import json
-import os
 import re
-import tempfile
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -16,7 +14,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as serialise
 from torch import Tensor, nn
 
-from lmcourse import arguments, published
+from lmcourse import _files, arguments, published
 from lmcourse.bert import BERT, NextSentence
 from lmcourse.configuration import Config
 from lmcourse.gpt import GPT
@@ -162,17 +160,9 @@ def save(model: GPT | BERT | T5, path: str | Path) -> None:
         plain = {name: p.shape for name, p in _parameters(type(model)(model.config)).items()}
     if plain != {name: p.shape for name, p in _parameters(model).items()}:
         raise ValueError("model: its parameters are not those of its configuration, expected a model as it was built")
-    path, metadata = Path(path), {"kind": type(model).__name__, "config": json.dumps(asdict(model.config))}
+    metadata = {"kind": type(model).__name__, "config": json.dumps(asdict(model.config))}
     tensors = {name: p.detach().cpu().contiguous() for name, p in _parameters(model).items()}
-    handle, part = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(serialise(tensors, metadata))
-        os.chmod(part, 0o644)
-        os.replace(part, path)
-    except BaseException:
-        os.unlink(part)
-        raise
+    _files.write(path, serialise(tensors, metadata))
 
 
 def load_own(path: str | Path) -> GPT | BERT | T5:

@@ -1,9 +1,9 @@
 """All in which the Transformers of this course differ, but for masks, objectives and cross-attention."""
 
 from dataclasses import dataclass, fields, replace
-from numbers import Integral, Real
+from numbers import Integral
 
-from lmcourse.arguments import kind
+from lmcourse.arguments import is_number, kind
 
 CHOICES = {
     "norm": ("layer", "rms"),
@@ -87,9 +87,9 @@ class Config:
         elif isinstance(default, bool):
             right, expected = isinstance(value, bool), "True or False"
         elif name == "dropout":
-            right, expected = _number(value) and 0 <= value < 1, "a number from 0 on, below 1"
+            right, expected = is_number(value) and 0 <= value < 1, "a number from 0 on, below 1"
         elif name in ("epsilon", "initial"):
-            right = _number(value) and 0 < value < 1 or name == "initial" and value is None
+            right = is_number(value) and 0 < value < 1 or name == "initial" and value is None
             expected = "a number between 0 and 1"
         else:
             least = 0 if name in ("segments", "first_position") else 1
@@ -157,10 +157,6 @@ class Config:
         options = dict(norm="rms", activation="swiglu", bias=False, position="rotary", tied=False)
         config = cls(vocabulary, **options | changes)
         return config if "hidden" in changes else replace(config, hidden=8 * config.width // 3)
-
-
-def _number(value) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool)
 
 
 def _size(sizes: dict[str, tuple[int, int, int]], size: str) -> dict[str, int]:

@@ -7,13 +7,12 @@ id first, so that the greatest score, ``top_k=1`` and the limit of temperature 0
 """
 
 import math
-from numbers import Real
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from lmcourse.arguments import came, whole
+from lmcourse.arguments import came, is_number, whole
 
 ROUNDING = 1e-6  # sums of float32 probabilities that differ by less count as equal
 
@@ -100,15 +99,11 @@ def check(scores: Tensor, temperature: float = 1.0, top_k: int | None = None, to
 
 
 def check_rules(temperature: float, top_k: int | None, top_p: float | None, V: int | None) -> None:
-    if not _number(temperature) or not 0 <= temperature < math.inf:
+    if not is_number(temperature) or not 0 <= temperature < math.inf:
         raise ValueError(f"temperature: got {temperature!r}, expected a number from 0 on")
     if top_k is not None:
         whole("top_k", top_k)
         if V is not None and top_k > V:
             raise ValueError(f"top_k: got {top_k}, expected at most {V}, the vocabulary; None keeps all")
-    if top_p is not None and (not _number(top_p) or not 0 < top_p <= 1):
+    if top_p is not None and (not is_number(top_p) or not 0 < top_p <= 1):
         raise ValueError(f"top_p: got {top_p!r}, expected a number above 0, up to 1, which keeps all")
-
-
-def _number(value) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool)

@@ -6,14 +6,13 @@ words, and where libraries differ on them: :mod:`lmcourse.wordpiece_words`.
 """
 
 import json
-import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from numbers import Integral
 from pathlib import Path
 
-from lmcourse import arguments, wordpiece_training
+from lmcourse import _files, arguments, wordpiece_training
 from lmcourse.wordpiece_words import WHITE_SPACE, count_words, words
 
 _CONTINUES = wordpiece_training.CONTINUES
@@ -171,7 +170,7 @@ class WordPiece:
         """One JSON file, which :meth:`load` reads."""
         content = {"format": _FORMAT, "version": _VERSION, "lowercase": self.lowercase, "unknown": self.unknown,
                    "longest_word": self.longest_word, "vocabulary": self.vocabulary}  # fmt: skip
-        _write(Path(path), json.dumps(content, ensure_ascii=False, indent=0))
+        _files.write(path, json.dumps(content, ensure_ascii=False, indent=0).encode("utf-8"))
 
     @classmethod
     def load(cls, path: str | Path) -> "WordPiece":
@@ -224,13 +223,3 @@ def _read(path: str | Path) -> str:
         return Path(path).read_bytes().decode("utf-8")
     except UnicodeDecodeError as error:
         raise ValueError(f"{path}: not UTF-8 ({error.reason} at byte {error.start}); copy the file again") from None
-
-
-def _write(path: Path, text: str) -> None:
-    """To a temporary file beside it, then renamed: nobody finds half a file."""
-    data, temporary = text.encode("utf-8"), path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    try:
-        temporary.write_bytes(data)
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)

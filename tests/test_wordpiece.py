@@ -623,7 +623,7 @@ def test_a_failed_save_changes_nothing(small, tmp_path, monkeypatch):
     def refuse(*_):
         raise OSError("disk")
 
-    monkeypatch.setattr(wordpiece.os, "replace", refuse)
+    monkeypatch.setattr("os.replace", refuse)
     with pytest.raises(OSError, match="disk"):
         WordPiece(("[UNK]", "a")).save(path)
     assert path.read_bytes() == before and [p.name for p in tmp_path.iterdir()] == ["pieces.json"]

@@ -1,0 +1,19 @@
+"""How a file is written: whole or not at all."""
+
+import os
+import tempfile
+from pathlib import Path
+
+
+def write(path: str | Path, content: bytes) -> None:
+    """To a temporary file beside ``path``, then renamed: nobody finds half a file; what fails leaves the old one."""
+    path = Path(path)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise

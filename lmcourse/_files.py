@@ -17,3 +17,10 @@ def write(path: str | Path, content: bytes) -> None:
     except BaseException:
         os.unlink(temporary)
         raise
+
+
+def sweep(path: str | Path) -> None:
+    """Remove what a :func:`write` of ``path`` left that was killed before it could rename."""
+    path = Path(path)
+    for temporary in path.parent.glob(f".{path.name}.*"):
+        temporary.unlink()

@@ -28,6 +28,7 @@ __all__ = [
     "Example",
     "Vocabulary",
     "analogies",
+    "asset",
     "documents",
     "glove_vectors",
     "read_asset",
@@ -61,8 +62,8 @@ def _checksums() -> dict[str, str]:
     return {name: digest for digest, name in lines}
 
 
-def read_asset(name: str) -> str:
-    """The text of one file of ``assets/``, decompressed, after its SHA-256 has been checked.
+def asset(name: str) -> Path:
+    """Where one file of ``assets/`` lies, after its SHA-256 has been checked.
 
     Raises ``FileNotFoundError`` if the file is missing and ``ValueError`` if it is not the one that
     the course was written with; both name the cure.
@@ -73,12 +74,17 @@ def read_asset(name: str) -> str:
     path = ASSETS / name
     if not path.is_file():
         raise FileNotFoundError(f"{path} is missing; {_REINSTALL}")
-    raw = path.read_bytes()
-    digest = hashlib.sha256(raw).hexdigest()
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
     if digest != _checksums()[name]:
         raise ValueError(
             f"{path} is corrupt: SHA-256 {digest[:12]}…, expected {_checksums()[name][:12]}…; {_REINSTALL}"
         )
+    return path
+
+
+def read_asset(name: str) -> str:
+    """The text of an :func:`asset`, decompressed."""
+    raw = asset(name).read_bytes()
     return (gzip.decompress(raw) if name.endswith(".gz") else raw).decode("utf-8")
 
 

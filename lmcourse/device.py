@@ -5,6 +5,7 @@ Everything that concerns a TPU stands in this file, so that another backend can 
 
 import contextlib
 import ctypes
+import hashlib
 import os
 import sys
 from dataclasses import dataclass
@@ -198,6 +199,11 @@ def seed(n: int) -> torch.Generator:
     with contextlib.suppress(_Absent):
         _start_xla()[0].manual_seed(n)  # torch.manual_seed does not reach torch_xla
     return torch.Generator().manual_seed(n)
+
+
+def seed_from(*numbers: int) -> int:
+    """A seed for :func:`seed` from several numbers, such as a run's own seed and the step: far from its neighbours'."""
+    return int.from_bytes(hashlib.sha256(repr(numbers).encode()).digest()[:8], "big") >> 1
 
 
 def autocast(device: Device) -> contextlib.AbstractContextManager:

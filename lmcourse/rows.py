@@ -1,0 +1,99 @@
+"""Text as rows of ids, from the course's documents or from a stream that is too long for memory."""
+
+import functools
+import json
+from collections.abc import Callable, Iterable, Sequence
+
+import torch
+from torch import Tensor
+
+from lmcourse import arguments
+from lmcourse.device import seed_from
+
+
+def joined(texts: Iterable[str], encode: Callable[[str], list[int]], separator: int) -> Tensor:
+    """The ids of all texts one after the other, each followed by ``separator``: (N,) int64."""
+    arguments.listed("texts", texts, "texts in a list; use [text] for one")
+    ids = [i for text in texts for i in (*encode(text), separator)]
+    if not ids:
+        raise ValueError("texts: got none, expected one or more")
+    return torch.tensor(ids)
+
+
+class Rows:
+    """A text that is read again and again in rows of ``length`` ids, each epoch in another order and cut elsewhere.
+
+    ``rows(first, count)``: the rows ``first``, ``first`` + 1, … of all that are ever read, (count, length). It depends
+    on ``ids``, ``length`` and ``seed`` only, so that whoever goes on at some row sees what would have come.
+    """
+
+    def __init__(self, ids: Tensor, length: int, seed: int = 0):
+        arguments.whole("length", length)
+        if not isinstance(ids, Tensor) or ids.ndim != 1 or ids.dtype != torch.int64:
+            raise TypeError(f"ids: got {arguments.came(ids)}, expected int64 ids (N,); use rows.joined(…)")
+        if len(ids) < 2 * length:
+            raise ValueError(f"ids: got {len(ids)}, expected two rows of {length} or more; give more text")
+        self.ids, self.length, self.seed = ids, length, seed
+        self.epoch = len(ids) // length - 1  # rows; what the shift leaves over is not read in this epoch
+        self._places = functools.lru_cache(2)(self._drawn)
+
+    def _drawn(self, epoch: int) -> Tensor:
+        """(rows of an epoch,): where each begins."""
+        generator = torch.Generator().manual_seed(seed_from(self.seed, epoch))
+        shift = int(torch.randint(self.length, (), generator=generator))
+        return shift + self.length * torch.randperm(self.epoch, generator=generator)
+
+    def __call__(self, first: int, count: int) -> Tensor:
+        starts = [self._places(r // self.epoch)[r % self.epoch] for r in range(first, first + count)]
+        return self.ids[torch.stack(starts)[:, None] + torch.arange(self.length)]
+
+
+class Stream:
+    """Texts that come one by one, in rows of ``length`` ids: each row is read once, in the order of the texts.
+
+    ``dataset``: of the library ``datasets``, read with ``streaming=True``, or anything that can be gone through and has
+    its ``state_dict()`` and ``load_state_dict(…)``. ``column``: the name of the text. When the texts end they begin
+    anew. What was read so far is part of a run's saved state.
+    """
+
+    def __init__(self, dataset, column: str, length: int, encode: Callable[[str], list[int]], separator: int):
+        arguments.whole("length", length)
+        for method in ("state_dict", "load_state_dict", "__iter__"):
+            if not hasattr(dataset, method):
+                raise TypeError(f"dataset: got {arguments.came(dataset)}, without {method}; use streaming=True")
+        self.dataset, self.column, self.length = dataset, column, length
+        self.encode, self.separator = encode, separator
+        self.texts, self.left, self.read = iter(dataset), [], 0
+
+    def __call__(self, first: int, count: int) -> Tensor:
+        if first != self.read:
+            raise ValueError(f"first: got {first}, expected {self.read}: a stream is read in order, from its beginning")
+        while len(self.left) < count * self.length:
+            self.left += [*self.encode(self._next()), self.separator]
+        ids, self.left = self.left[: count * self.length], self.left[count * self.length :]
+        self.read += count
+        return torch.tensor(ids).view(count, self.length)
+
+    def _next(self) -> str:
+        for _ in range(2):
+            for example in self.texts:
+                if self.column not in example:
+                    raise ValueError(f"column: got {self.column!r}, expected one of {', '.join(example)}")
+                return example[self.column]
+            self.texts = iter(self.dataset)
+        raise ValueError("dataset: it has no texts; give another one")
+
+    def carried(self) -> dict[str, Tensor]:
+        """What a run saves: how much was read, what is left of the last text, and where the dataset is."""
+        state = json.dumps(self.dataset.state_dict()).encode()
+        return {
+            "read": torch.tensor([self.read]),
+            "left": torch.tensor(self.left, dtype=torch.int64),
+            "dataset": torch.tensor(list(state), dtype=torch.uint8),
+        }
+
+    def carry(self, tensors: dict[str, Tensor]) -> None:
+        """Go on where :meth:`carried` was asked."""
+        self.read, self.left = int(tensors["read"]), tensors["left"].tolist()
+        self.dataset.load_state_dict(json.loads(bytes(tensors["dataset"].tolist())))
+        self.texts = iter(self.dataset)

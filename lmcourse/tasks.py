@@ -6,7 +6,7 @@ is one line, ``model``, and with it mask, objective and cross-attention.
 
 import tomllib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 
 import torch
@@ -20,6 +20,7 @@ from lmcourse.corruption import noise_and_spans, span_corruption_batch
 from lmcourse.device import seed
 from lmcourse.gpt import GPT
 from lmcourse.objectives import causal_lm, masked_lm, ordinary
+from lmcourse.optimisation import Settings
 from lmcourse.rows import Rows, Stream, joined
 from lmcourse.t5 import T5
 
@@ -56,11 +57,15 @@ MODELS = {"GPT": GPT, "BERT": BERT, "T5": T5}
 
 @dataclass
 class Draw:
-    """The batch of a step: ``batch`` rows of ``source``, each after [CLS], through ``objective``."""
+    """The batch of a step: ``batch`` rows of ``source``, each after [CLS], through ``objective``.
+
+    ``about``: whose text it is, which may not change within a run.
+    """
 
     source: Rows | Stream
     batch: int
     objective: Callable[[Tensor, torch.Generator], Batch]
+    about: dict = field(default_factory=dict)
 
     def __call__(self, step: int, generator: torch.Generator) -> Batch:
         rows = self.source(step * self.batch, self.batch)
@@ -83,7 +88,7 @@ class Task:
     model: nn.Module
     draw: Draw
     held_out: list[Batch]
-    training: dict  # the arguments of training.Settings
+    training: Settings
     spread: str = "ddp"
     cpu_bf16: bool = False
 
@@ -99,14 +104,24 @@ class Data:
     corpora: Sequence[str] = ("novels", "addresses")
     length: int = 255  # ids of a row, [CLS] not counted
     batch: int = 16  # rows of a step
-    held_out: int = 64  # rows of validation documents, spread evenly; of a stream, none
+    held_out: int = 64  # rows of validation documents, spread evenly; of a dataset, none
     dataset: dict = field(default_factory=dict)  # instead of corpora: what datasets.load_dataset takes, and column
+
+    def __post_init__(self):
+        for name in ("length", "batch", "held_out"):
+            arguments.whole(name, getattr(self, name))
+        if not isinstance(self.corpora, list | tuple) or not self.corpora or {*self.corpora} - {*data.CORPORA}:
+            raise ValueError(f"corpora: got {self.corpora!r}, expected a list of some of {', '.join(data.CORPORA)}")
+        if not isinstance(self.dataset, dict):
+            raise ValueError(f"dataset: got {self.dataset!r}, expected a table, such as [data.dataset] path = \"json\"")
 
 
 def read(path: str | Path, changes: Sequence[str] = ()) -> Task:
     """The task of a TOML file: ``model``, ``spread``, ``cpu_bf16`` and the tables [config], [data] and [training].
 
-    ``changes``: entries to replace, such as ``model=BERT`` or ``training.steps=100``; a value is TOML, or a word.
+    The tables hold the arguments of :class:`~lmcourse.configuration.Config`, :class:`Data` and
+    :class:`~lmcourse.optimisation.Settings`. ``changes``: entries to replace, such as ``model=BERT`` or
+    ``training.steps=100``; a value is TOML, or a word. ``ValueError`` names the file and what is wrong in it.
     """
     path = Path(path)
     if not path.is_file():
@@ -117,20 +132,10 @@ def read(path: str | Path, changes: Sequence[str] = ()) -> Task:
         raise ValueError(f"{path}: not TOML ({error})") from None
     for change in changes:
         _change(found, change)
-    known = {"model", "spread", "cpu_bf16", "config", "data", "training"}
-    if left := found.keys() - known:
-        raise ValueError(f"{path}: got {', '.join(sorted(left))}, expected only {', '.join(sorted(known))}")
-    kind = found.get("model")
-    if kind not in MODELS:
-        raise ValueError(f"{path}: got model {kind!r}, expected one of {', '.join(MODELS)}")
-    training, table = found.get("training", {}), _table(path, "data", Data, found.get("data", {}))
-    config = _table(path, "config", Config, {"vocabulary": course.SIZE} | found.get("config", {}))
-    start = training.get("seed", 0)
-    model = MODELS[kind](config, seed(start))
-    draw = Draw(_source(table, start), table.batch, OBJECTIVES[kind])
-    held_out = [] if table.dataset else _held_out(table, OBJECTIVES[kind])
-    options = {name: found[name] for name in ("spread", "cpu_bf16") if name in found}
-    return Task(model, draw, held_out, training, **options)
+    try:
+        return _task(found)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{path}: {error}") from None
 
 
 def _change(found: dict, change: str) -> None:
@@ -141,17 +146,48 @@ def _change(found: dict, change: str) -> None:
         value = tomllib.loads(f"value = {value}")["value"]
     except tomllib.TOMLDecodeError:
         pass  # a word without quotes
-    *tables, name = name.split(".")
+    *tables, name = name.strip().split(".")
     for table in tables:
         found = found.setdefault(table, {})
+        if not isinstance(found, dict):
+            raise ValueError(f"change: got {change!r}, but {table} is no table")
     found[name] = value
 
 
-def _table(path: Path, name: str, kind: type, entries: dict):
+def _task(found: dict) -> Task:
+    _only("entries", found, ("model", "spread", "cpu_bf16", "config", "data", "training"))
+    kind, bf16 = found.get("model"), found.get("cpu_bf16", False)
+    if kind not in MODELS:
+        raise ValueError(f"model: got {kind!r}, expected one of {', '.join(MODELS)}")
+    if not isinstance(bf16, bool):
+        raise ValueError(f"cpu_bf16: got {bf16!r}, expected true or false")
+    config = _table(Config, "config", {"vocabulary": course.SIZE} | _entries(found, "config"))
+    table = _table(Data, "data", _entries(found, "data"))
+    training = _table(Settings, "training", _entries(found, "training"))
+    source = _source(table, training.seed)
+    draw = Draw(source, table.batch, OBJECTIVES[kind], {f"data.{name}": x for name, x in asdict(table).items()})
+    held_out = [] if table.dataset else _held_out(table, OBJECTIVES[kind])
+    return Task(MODELS[kind](config, seed(training.seed)), draw, held_out, training, found.get("spread", "ddp"), bf16)
+
+
+def _entries(found: dict, name: str) -> dict:
+    entries = found.get(name, {})
+    if not isinstance(entries, dict):
+        raise ValueError(f"{name}: got {entries!r}, expected a table, [{name}]")
+    return entries
+
+
+def _table(kind: type, name: str, entries: dict):
+    _only(f"[{name}]", entries, [f.name for f in fields(kind)])
     try:
         return kind(**entries)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"{path}: [{name}] {error}") from None
+        raise ValueError(f"[{name}] {error}") from None
+
+
+def _only(where: str, entries: dict, known: Sequence[str]) -> None:
+    if left := entries.keys() - set(known):
+        raise ValueError(f"{where}: got {', '.join(sorted(left))}, expected only {', '.join(known)}")
 
 
 def _texts(corpora: Sequence[str], split: str) -> list[str]:
@@ -162,8 +198,10 @@ def _source(table: Data, start: int) -> Rows | Stream:
     encode = course.tokenizer().encode
     if not table.dataset:
         return Rows(joined(_texts(table.corpora, "train"), encode, course.SEP), table.length, start)
-    from datasets import load_dataset  # optional
-
+    try:
+        from datasets import load_dataset
+    except ImportError:
+        raise ValueError("[data] dataset: it is read by a library that is missing; pip install datasets") from None
     options = dict(table.dataset)
     column = options.pop("column", "text")
     return Stream(load_dataset(**options, streaming=True), column, table.length, encode, course.SEP)

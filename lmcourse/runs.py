@@ -149,10 +149,10 @@ def _read(path: Path) -> tuple[int, dict, dict[str, dict[str, Tensor]]]:
 
 
 class Log:
-    """Entries, in a list and in the folder's ``log.jsonl``, an object a line. Those after the step ``done`` are dropped:
+    """Entries, in a list and in the folder's ``log.jsonl``, an object a line.
 
-    the log of a run that was killed and went on has each step once. Without a ``folder``, or where ``writes`` is
-    False, nothing is written.
+    Those after the step ``done`` are dropped: the log of a run that was killed and went on has each step once.
+    Without a ``folder``, or where ``writes`` is False, nothing is written.
     """
 
     def __init__(self, folder: str | Path | None, done: int, writes: bool = True):

@@ -145,7 +145,7 @@ def _change(found: dict, change: str) -> None:
     try:
         value = tomllib.loads(f"value = {value}")["value"]
     except tomllib.TOMLDecodeError:
-        pass  # a word without quotes
+        value = value.strip()  # a word without quotes
     *tables, name = name.strip().split(".")
     for table in tables:
         found = found.setdefault(table, {})

@@ -26,6 +26,7 @@ from lmcourse.distributed import World
 from lmcourse.optimisation import Settings, adamw, parameter_groups
 from lmcourse.transformer import Block
 
+NORM = "norm of the gradients"
 Batch = tuple[Tensor, ...]  # inputs, targets, weights, as the objectives give them, and masks; rows come first
 
 
@@ -91,13 +92,12 @@ def fit(
             loss, norm = _step(module, optimiser, batch, settings, device, world)
             done = step + 1
             if settings.due("log", done) or settings.due("validate", done):
-                entry = {"step": done, "loss": _finite("loss", loss, done), "rate": settings.rate * settings.factor(step)}
-                entry["norm"] = _finite("norm of the gradients", norm, done)
+                entry = _entry(done, loss, norm, settings)
                 if held_out and settings.due("validate", done):
                     entry["held_out"] = evaluate(module, held_out, device, world)
                 log.write(entry)
             if folder is not None and settings.due("save", done):
-                _finite("norm of the gradients", norm, done)
+                _finite(NORM, norm, done)
                 run.save(done)
             if world.first:
                 report(done / settings.steps)
@@ -121,6 +121,11 @@ def _step(
     optimiser.step()
     optimiser.zero_grad()
     return world.total(loss), distributed.whole(norm)
+
+
+def _entry(done: int, loss: Tensor, norm: Tensor, settings: Settings) -> dict:
+    rate = settings.rate * settings.factor(done - 1)
+    return {"step": done, "loss": _finite("loss", loss, done), "rate": rate, "norm": _finite(NORM, norm, done)}
 
 
 @torch.no_grad()

@@ -152,7 +152,7 @@ def test_groups_of_the_caller_keep_their_rates():
         return [{"params": [module[0].a], "lr": 1e-4}, {"params": [module[1].a]}]
 
     run(model, settings=Settings(steps=1, rate=0.1, warmup=0), groups=groups)
-    assert [float(line.a) for line in model] == pytest.approx([1e-4, 0.1], rel=1e-3)  # Adam's first step is the rate
+    assert [line.a.item() for line in model] == pytest.approx([1e-4, 0.1], rel=1e-3)  # Adam's first step is the rate
 
 
 # ------------------------------------------------------------------------------------------ rates, clipping
@@ -189,7 +189,7 @@ def test_gradients_are_clipped_together_and_their_norm_is_logged_before():
             torch.testing.assert_close(p - q, share * g, rtol=1e-5, atol=1e-12)
 
 
-# ------------------------------------------------------------------------------------------ what it learns, logs, leaves
+# ------------------------------------------------------------------------------------------ what it learns, what it logs
 
 
 @pytest.mark.parametrize("kind", small.KINDS)

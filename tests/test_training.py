@@ -189,7 +189,7 @@ def test_gradients_are_clipped_together_and_their_norm_is_logged_before():
             torch.testing.assert_close(p - q, share * g, rtol=1e-5, atol=1e-12)
 
 
-# ------------------------------------------------------------------------------------------ what it learns, what it logs
+# ------------------------------------------------------------------------------------ what it learns, what it logs
 
 
 @pytest.mark.parametrize("kind", small.KINDS)

@@ -20,9 +20,10 @@ PACKAGE = ROOT / "lmcourse"
 # Each module may import only those before it.
 ORDER = ["device", "arguments", "_files", "vocabulary", "data"]
 ORDER += ["_tokenizing", "merges", "bpe", "wordpiece_words", "wordpiece_training", "wordpiece"]
-ORDER += ["objectives", "spans", "corruption", "pairs", "schedules"]
+ORDER += ["objectives", "spans", "corruption", "pairs", "ngram", "bits", "schedules"]
 ORDER += ["configuration", "masks", "positions", "attention", "multihead", "initialisation", "transformer"]
-ORDER += ["gpt", "bert", "t5", "sampling", "generation", "published", "checkpoints", "pretrained"]
+ORDER += ["gpt", "bert", "t5"]
+ORDER += ["sampling", "generation", "published", "checkpoints", "pretrained"]
 ORDER += ["_inputs", "course", "rows", "tasks", "optimisation", "distributed", "runs", "training"]
 ORDER += ["skipgram", "tiles", "descent", "embeddings", "cooccurrence", "glove"]
 ORDER += ["probes", "plots", "widgets", "checks"]

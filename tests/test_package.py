@@ -20,7 +20,7 @@ PACKAGE = ROOT / "lmcourse"
 # Each module may import only those before it.
 ORDER = ["device", "arguments", "_files", "vocabulary", "data"]
 ORDER += ["_tokenizing", "merges", "bpe", "wordpiece_words", "wordpiece_training", "wordpiece"]
-ORDER += ["objectives", "spans", "corruption", "pairs"]
+ORDER += ["objectives", "spans", "corruption", "pairs", "schedules"]
 ORDER += ["configuration", "masks", "positions", "attention", "multihead", "initialisation", "transformer"]
 ORDER += ["gpt", "bert", "t5", "sampling", "generation", "published", "checkpoints", "pretrained"]
 ORDER += ["_inputs", "skipgram", "tiles", "descent", "embeddings", "cooccurrence", "glove"]

@@ -23,7 +23,7 @@ ORDER += ["_tokenizing", "merges", "bpe", "wordpiece_words", "wordpiece_training
 ORDER += ["objectives", "spans", "corruption", "pairs", "schedules"]
 ORDER += ["configuration", "masks", "positions", "attention", "multihead", "initialisation"]
 ORDER += ["recurrent", "jacobians", "transformer"]
-ORDER += ["gpt", "bert", "t5", "sampling", "generation", "published", "checkpoints", "pretrained"]
+ORDER += ["gpt", "bert", "t5", "ulmfit", "sampling", "generation", "published", "checkpoints", "pretrained"]
 ORDER += ["_inputs", "skipgram", "tiles", "descent", "embeddings", "cooccurrence", "glove"]
 ORDER += ["probes", "plots", "widgets", "checks"]
 MODULES = sorted(p.stem for p in PACKAGE.glob("*.py") if p.stem != "__init__")

@@ -22,7 +22,7 @@ ORDER = ["device", "arguments", "_files", "vocabulary", "data"]
 ORDER += ["_tokenizing", "merges", "bpe", "wordpiece_words", "wordpiece_training", "wordpiece"]
 ORDER += ["objectives", "spans", "corruption", "pairs"]
 ORDER += ["configuration", "masks", "positions", "attention", "multihead", "initialisation", "transformer"]
-ORDER += ["gpt", "bert", "t5", "sampling", "generation", "published", "checkpoints", "pretrained"]
+ORDER += ["gpt", "bert", "t5", "characters", "elmo", "sampling", "generation", "published", "checkpoints", "pretrained"]
 ORDER += ["_inputs", "skipgram", "tiles", "descent", "embeddings", "cooccurrence", "glove"]
 ORDER += ["probes", "plots", "widgets", "checks"]
 MODULES = sorted(p.stem for p in PACKAGE.glob("*.py") if p.stem != "__init__")

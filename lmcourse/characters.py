@@ -82,7 +82,7 @@ class Highway(nn.Module):
 
 
 class CharacterCNN(nn.Module):
-    """Ids of characters (B, T, C) → vectors of words (B, T, D): Kim et al. 2016, equations 5 and 6, with ReLU for tanh.
+    """Ids of characters (B, T, C) → vectors of words (B, T, D): Kim et al. 2016, with ReLU for tanh.
 
     Padding is a character like others, with a vector that is learned: the original pads each word to 50 characters and
     masks none. Windows wholly in padding all give the same number, so one of them is as good as forty. Here words are

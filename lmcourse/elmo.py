@@ -37,12 +37,9 @@ class ELMoConfig:
 
     def __post_init__(self):
         for field in fields(self):
-            if field.type == "int" or field.type is int:
+            if field.type is int:
                 arguments.whole(field.name, getattr(self, field.name))
-        for number in (n for pair in self.filters for n in pair):
-            arguments.whole("filters", number)
-        if not self.filters or self.widest > self.longest:
-            raise ValueError(f"filters: got {self.filters!r}, expected some, at most longest={self.longest} wide")
+        self.check_filters()
         if self.units <= self.width:
             raise ValueError(f"units: got {self.units}, expected more than width={self.width}, their projection's")
         if self.clip is not None:
@@ -50,9 +47,16 @@ class ELMoConfig:
         if not (arguments.is_number(self.dropout) and 0 <= self.dropout < 1):
             raise ValueError(f"dropout: got {self.dropout!r}, expected a number from 0 to below 1")
 
-    @property
-    def widest(self) -> int:
-        return max(wide for wide, _ in self.filters)
+    def check_filters(self) -> None:
+        try:
+            pairs = tuple((wide, many) for wide, many in self.filters)
+        except (TypeError, ValueError):
+            raise ValueError(f"filters: got {self.filters!r}, expected pairs (characters wide, how many)") from None
+        object.__setattr__(self, "filters", pairs)  # lists, as JSON has them, become tuples
+        for number in (n for pair in pairs for n in pair):
+            arguments.whole("filters", number)
+        if not pairs or max(wide for wide, _ in pairs) > self.longest:
+            raise ValueError(f"filters: got {pairs!r}, expected some, at most longest={self.longest} characters wide")
 
     @classmethod
     def published(cls, vocabulary: int = 793_471) -> "ELMoConfig":
@@ -140,9 +144,8 @@ class ELMo(nn.Module):
         super().__init__()
         arguments.kind("config", config, ELMoConfig, "use ELMoConfig(vocabulary)")
         self.config = config
-        self.tokens = CharacterCNN(
-            config.filters, config.width, config.character_width, config.highways, config.longest
-        )
+        sizes = config.filters, config.width, config.character_width, config.highways, config.longest
+        self.tokens = CharacterCNN(*sizes)
         self.forwards, self.backwards = Direction(config), Direction(config)
         self.dropout = nn.Dropout(config.dropout)
         self.softmax = nn.Linear(config.width, config.vocabulary)

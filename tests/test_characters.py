@@ -102,7 +102,7 @@ def test_a_vector_equals_the_sums():
 
 def test_a_highway_by_hand():
     layer = Highway(1).double()
-    for p, value in zip((layer.gate.weight, layer.gate.bias, layer.transform.weight, layer.transform.bias), (1, 0, 2, 1)):
+    for p, value in zip(layer.parameters(), (1, 0, 2, 1)):  # of the gate, weight and bias; of the transform
         p.data.fill_(value)
     x, gate = torch.tensor([[3.0]]).double(), 1 / (1 + torch.exp(torch.tensor(-3.0).double()))
     torch.testing.assert_close(layer(x), (gate * 7 + (1 - gate) * 3).view(1, 1))

@@ -400,8 +400,8 @@ def test_weights_at_first():
     assert (tokens.highways[0].gate.bias == -2).all() and not tokens.highways[0].transform.bias.any()
     bias = layer.weight_ih_l0[:, -1].view(4, 256)
     assert (bias[1] == 1).all() and not bias[[0, 2, 3]].any()  # input, forget, cell, output
-    assert float(model.softmax.weight.std()) == pytest.approx(128**-0.5, rel=0.02)
-    assert float(layer.weight_hh_l0.abs().max()) == pytest.approx((6 / (256 + 1024)) ** 0.5, rel=0.01)
+    assert model.softmax.weight.std().item() == pytest.approx(128**-0.5, rel=0.02)
+    assert layer.weight_hh_l0.abs().max().item() == pytest.approx((6 / (256 + 1024)) ** 0.5, rel=0.01)
 
 
 # -------------------------------------------------------------------------------------------------- types and copies
@@ -461,7 +461,8 @@ IDS, TARGETS, WEIGHTS = batch()
     ({"vocabulary": 0}, "vocabulary"), ({"layers": 0}, "layers"), ({"highways": 1.5}, "highways"),
     ({"width": 9}, "units"), ({"units": 6}, "units"), ({"filters": ()}, "filters"),
     ({"filters": ((30, 4),)}, "filters"), ({"filters": ((1, 0),)}, "filters"), ({"filters": [3, 4]}, "filters"),
-    ({"filters": ((1, 2, 3),)}, "filters"), ({"clip": 0}, "clip"), ({"clip": -3.0}, "clip"), ({"dropout": 1.0}, "dropout"), ({"dropout": "a"}, "dropout"),
+    ({"filters": ((1, 2, 3),)}, "filters"), ({"clip": 0}, "clip"), ({"clip": -3.0}, "clip"),
+    ({"dropout": 1.0}, "dropout"), ({"dropout": "a"}, "dropout"),
 ])  # fmt: skip
 def test_wrong_configuration(options, name):
     with pytest.raises((ValueError, TypeError), match=f"^{name}: got .*expected"):

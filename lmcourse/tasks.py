@@ -13,58 +13,92 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lmcourse import arguments, course, data
+from lmcourse import course
 from lmcourse.bert import BERT
+from lmcourse.characters import MARKS, bidirectional_lm
 from lmcourse.configuration import Config
 from lmcourse.corruption import noise_and_spans, span_corruption_batch
 from lmcourse.device import seed
+from lmcourse.elmo import ELMo, ELMoConfig
 from lmcourse.gpt import GPT
 from lmcourse.objectives import causal_lm, masked_lm, ordinary
-from lmcourse.rows import Rows, Stream, joined
+from lmcourse.rows import Columns, Rows, Sentences, Stream
 from lmcourse.t5 import T5
+from lmcourse.ulmfit import AWDConfig, AWDLSTM
 
 Batch = tuple[Tensor, Tensor, Tensor]
 
-# ------------------------------------------------------------------------------------------ the three objectives
+# ------------------------------------------------------------------------------------------ objectives
 
 SENTINELS = range(course.FIRST_SENTINEL, course.FIRST_SENTINEL - course.SENTINELS, -1)
 ORDINARY = range(len(course.SPECIALS), course.SIZE)
 
 
+def begun(rows: Tensor) -> Tensor:
+    """Each row after [CLS]: (B, T) → (B, T + 1)."""
+    return F.pad(rows, (1, 0), value=course.CLS)
+
+
 def causal(rows: Tensor, generator: torch.Generator) -> Batch:
-    """Each token from those before it, for GPT: rows (B, T) → three times (B, T - 1)."""
-    return causal_lm(rows)
+    """Each token from those before it, for GPT: rows (B, T) → three times (B, T)."""
+    return causal_lm(begun(rows))
 
 
 def masked(rows: Tensor, generator: torch.Generator) -> Batch:
-    """Some tokens from all others, for BERT: rows (B, T) → three times (B, T)."""
+    """Some tokens from all others, for BERT: rows (B, T) → three times (B, T + 1)."""
+    rows = begun(rows)
     candidates = ordinary(rows, [course.CLS, course.SEP])
     return masked_lm(rows, mask_id=course.MASK, random_ids=ORDINARY, candidates=candidates, generator=generator)
 
 
 def spans(rows: Tensor, generator: torch.Generator) -> Batch:
     """Dropped spans from the rest, for T5: rows (B, T) → inputs (B, S), targets and weights (B, U)."""
+    rows = begun(rows)
     noise, count = noise_and_spans(rows.shape[1])
     lengths = dict(input_length=rows.shape[1] - noise + count + 1, target_length=noise + count + 1)
     ids = dict(sentinels=SENTINELS, end_id=course.END, pad_id=course.PAD)
     return span_corruption_batch(rows, **lengths, **ids, generator=generator)
 
 
-OBJECTIVES = {"GPT": causal, "BERT": masked, "T5": spans}
-MODELS = {"GPT": GPT, "BERT": BERT, "T5": T5}
+def continued(rows: Tensor, generator: torch.Generator) -> Batch:
+    """Each token from all before it in the text, for AWD-LSTM: rows (B, T + 1) → three times (B, T)."""
+    return causal_lm(rows)
+
+
+def both_ways(sentences: list[list[str]], generator: torch.Generator) -> Batch:
+    """Each word from those before and from those after it, for ELMo: B sentences → (B, T, C) and twice (B, T)."""
+    return bidirectional_lm(sentences, course.words())
+
+
+@dataclass(frozen=True)
+class Family:
+    """A model, the class of its configuration, how its text is cut, and its objective."""
+
+    model: type
+    config: type
+    cut: str
+    objective: Callable[..., Batch]
+
+
+FAMILIES = {
+    "GPT": Family(GPT, Config, "rows", causal),
+    "BERT": Family(BERT, Config, "rows", masked),
+    "T5": Family(T5, Config, "rows", spans),
+    "AWDLSTM": Family(AWDLSTM, AWDConfig, "columns", continued),
+    "ELMo": Family(ELMo, ELMoConfig, "sentences", both_ways),
+}
 
 
 @dataclass
 class Draw:
-    """The batch of a step: ``batch`` rows of ``source``, each after [CLS], through ``objective``."""
+    """The batch of a step: ``batch`` rows of ``source``, through ``objective``."""
 
-    source: Rows | Stream
+    source: Callable
     batch: int
-    objective: Callable[[Tensor, torch.Generator], Batch]
+    objective: Callable[..., Batch]
 
     def __call__(self, step: int, generator: torch.Generator) -> Batch:
-        rows = self.source(step * self.batch, self.batch)
-        return self.objective(F.pad(rows, (1, 0), value=course.CLS), generator)
+        return self.objective(self.source(step * self.batch, self.batch), generator)
 
     def carried(self) -> dict[str, Tensor]:
         return self.source.carried() if isinstance(self.source, Stream) else {}
@@ -84,6 +118,7 @@ class Task:
     draw: Draw
     held_out: list[Batch]
     training: dict  # the arguments of training.Settings
+    carries: bool = False
     spread: str = "ddp"
     cpu_bf16: bool = False
 
@@ -97,9 +132,9 @@ class Data:
     """The table [data] of a configuration: whose text, and how much of it a step reads."""
 
     corpora: Sequence[str] = ("novels", "addresses")
-    length: int = 255  # ids of a row, [CLS] not counted
+    length: int = 255  # of a row: ids, [CLS] not counted; of a sentence: words
     batch: int = 16  # rows of a step
-    held_out: int = 64  # rows of validation documents, spread evenly; of a stream, none
+    held_out: int = 4  # batches of validation documents, spread evenly; of a stream, none
     dataset: dict = field(default_factory=dict)  # instead of corpora: what datasets.load_dataset takes, and column
 
 
@@ -120,17 +155,19 @@ def read(path: str | Path, changes: Sequence[str] = ()) -> Task:
     known = {"model", "spread", "cpu_bf16", "config", "data", "training"}
     if left := found.keys() - known:
         raise ValueError(f"{path}: got {', '.join(sorted(left))}, expected only {', '.join(sorted(known))}")
-    kind = found.get("model")
-    if kind not in MODELS:
-        raise ValueError(f"{path}: got model {kind!r}, expected one of {', '.join(MODELS)}")
-    training, table = found.get("training", {}), _table(path, "data", Data, found.get("data", {}))
-    config = _table(path, "config", Config, {"vocabulary": course.SIZE} | found.get("config", {}))
+    name = found.get("model")
+    if name not in FAMILIES:
+        raise ValueError(f"{path}: got model {name!r}, expected one of {', '.join(FAMILIES)}")
+    family, training = FAMILIES[name], found.get("training", {})
+    table = _table(path, "data", Data, found.get("data", {}))
+    size = len(course.words()) + MARKS if family.cut == "sentences" else course.SIZE
+    config = _table(path, "config", family.config, {"vocabulary": size} | found.get("config", {}))
     start = training.get("seed", 0)
-    model = MODELS[kind](config, seed(start))
-    draw = Draw(_source(table, start), table.batch, OBJECTIVES[kind])
-    held_out = [] if table.dataset else _held_out(table, OBJECTIVES[kind])
+    model = family.model(config, seed(start))
+    draw = Draw(_source(family, table, start), table.batch, family.objective)
+    held_out = [] if table.dataset else _held_out(family, table)
     options = {name: found[name] for name in ("spread", "cpu_bf16") if name in found}
-    return Task(model, draw, held_out, training, **options)
+    return Task(model, draw, held_out, training, carries=family.cut == "columns", **options)
 
 
 def _change(found: dict, change: str) -> None:
@@ -154,25 +191,33 @@ def _table(path: Path, name: str, kind: type, entries: dict):
         raise ValueError(f"{path}: [{name}] {error}") from None
 
 
-def _texts(corpora: Sequence[str], split: str) -> list[str]:
-    return [document.text for corpus in corpora for document in data.documents(corpus, split)]
-
-
-def _source(table: Data, start: int) -> Rows | Stream:
-    encode = course.tokenizer().encode
+def _source(family: Family, table: Data, start: int) -> Callable:
+    if family.cut == "sentences":
+        return Sentences(course.sentences("train", table.corpora), table.length, start)
     if not table.dataset:
-        return Rows(joined(_texts(table.corpora, "train"), encode, course.SEP), table.length, start)
+        ids = course.ids("train", table.corpora)
+        return Columns(ids, table.length, table.batch) if family.cut == "columns" else Rows(ids, table.length, start)
     from datasets import load_dataset  # optional
 
     options = dict(table.dataset)
     column = options.pop("column", "text")
-    return Stream(load_dataset(**options, streaming=True), column, table.length, encode, course.SEP)
+    stream = load_dataset(**options, streaming=True)
+    return Stream(stream, column, table.length, course.tokenizer().encode, course.SEP)
 
 
-def _held_out(table: Data, objective: Callable) -> list[Batch]:
-    """The same batches at every look: rows spread evenly over the validation documents, drawn with one seed."""
-    ids = joined(_texts(table.corpora, "validation"), course.tokenizer().encode, course.SEP)
-    starts = torch.linspace(0, len(ids) - table.length, table.held_out).long()
-    rows = F.pad(ids[starts[:, None] + torch.arange(table.length)], (1, 0), value=course.CLS)
-    generator = torch.Generator().manual_seed(0)
-    return [objective(part, generator) for part in rows.split(table.batch)]
+def _held_out(family: Family, table: Data) -> list[Batch]:
+    """The same batches at every look, from places spread evenly over the validation documents."""
+    count, generator = table.held_out * table.batch, torch.Generator().manual_seed(0)
+    if family.cut == "sentences":
+        found = course.sentences("validation", table.corpora)
+        chosen = sorted((s[: table.length] for s in found[:: max(1, len(found) // count)]), key=len)
+        parts = [chosen[i : i + table.batch] for i in range(0, count, table.batch)]
+    else:
+        ids = course.ids("validation", table.corpora)
+        if family.cut == "columns":
+            columns = Columns(ids, table.length, table.batch)
+            parts = [columns(i * table.batch, table.batch) for i in range(min(table.held_out, columns.epoch))]
+        else:
+            starts = torch.linspace(0, len(ids) - table.length, count).long()
+            parts = ids[starts[:, None] + torch.arange(table.length)].split(table.batch)
+    return [family.objective(part, generator) for part in parts]

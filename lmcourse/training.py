@@ -75,14 +75,28 @@ class Settings:
 
 
 class Loss(nn.Module):
-    """``model.loss`` as a forward pass, which is what DDP and FSDP call."""
+    """``model.loss`` as a forward pass, which is what DDP and FSDP call.
 
-    def __init__(self, model: nn.Module):
+    With ``carries``, a recurrent model goes on in each batch with the states that it had after the last.
+    """
+
+    def __init__(self, model: nn.Module, carries: bool = False):
         super().__init__()
-        self.model = model
+        self.model, self.states = model, {} if carries else None
 
     def forward(self, *batch: Tensor) -> Tensor:
-        return self.model.loss(*batch)
+        return self.model.loss(*batch) if self.states is None else self.model.loss(*batch, state=self.states)
+
+    def carried(self) -> dict[str, Tensor]:
+        """For a run's saved state: each part of each layer's state, rows first."""
+        states = self.states or {}
+        return {f"{layer}.{i}": part for layer, parts in states.items() for i, part in enumerate(parts)}
+
+    def carry(self, tensors: dict[str, Tensor]) -> None:
+        """Go on where :meth:`carried` was asked."""
+        for name in sorted(tensors):
+            layer = int(name.partition(".")[0])
+            self.states[layer] = (*self.states.get(layer, ()), tensors[name])
 
 
 def fit(
@@ -94,6 +108,7 @@ def fit(
     held_out: Sequence[Batch] = (),
     groups: Callable[[nn.Module], list[dict]] | None = None,
     device: Device | None = None,
+    carries: bool = False,
     spread: str = "ddp",
     progress: bool | Callable[[float], None] = False,
 ) -> list[dict]:
@@ -105,6 +120,7 @@ def fit(
 
     ``folder``: where state and log are kept; a run that is there already goes on. ``held_out``: batches whose mean loss
     is logged. ``groups(model)``: of parameters, with their own ``lr`` or ``weight_decay``, in place of the usual two.
+    ``carries``: a recurrent model's states go on from batch to batch, whose rows then continue those of the last.
     ``spread``: "ddp" or "fsdp" where ``torchrun`` started several processes. ``progress``: True draws a line on stderr.
 
     An entry: step, counted from 1; loss in nats; rate; norm of the gradients before clipping; and of the held-out
@@ -114,11 +130,14 @@ def fit(
     device, report = device or choose(), reporter(progress)
     world = distributed.start(device)
     model.to(device.torch_device)
-    module = distributed.spread(Loss(model), _blocks(model), world, device, spread)
+    if carries and settings.parts > 1:
+        raise ValueError(f"parts: got {settings.parts}, expected 1: each row carries its own states")
+    loss_of = Loss(model, carries)
+    module = distributed.spread(loss_of, _blocks(model), world, device, spread)
     groups = parameter_groups(model, settings.decay) if groups is None else groups(model)
     optimiser = adamw(groups, settings.rate, settings.betas)
     peaks = [group["lr"] for group in optimiser.param_groups]
-    run = runs.Run(folder, asdict(settings), model, optimiser, draw, world)
+    run = runs.Run(folder, asdict(settings), loss_of, optimiser, draw, world)
     run.restore()
     cuda = [device.torch_device] if device.kind == "cuda" else []
     with torch.random.fork_rng(cuda), runs.Log(folder if world.first else None, run.done) as log:
@@ -133,7 +152,9 @@ def fit(
                 entry = {"step": done, "loss": _finite("loss", loss, done), "rate": settings.rate * settings.factor(step)}
                 entry["norm"] = _finite("norm of the gradients", norm, done)
                 if held_out and settings.due("validate", done):
+                    carried, loss_of.states = loss_of.states, {} if carries else None  # other text, other states
                     entry["held_out"] = evaluate(module, held_out, device, world)
+                    loss_of.states = carried
                 log.write(entry)
             if folder is not None and settings.due("save", done):
                 _finite("norm of the gradients", norm, done)
@@ -212,8 +233,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     settings = Settings(**task.training)
     print(f"{device}; {task}", file=sys.stderr)
     keep_memory()
-    fit(task.model, task.draw, settings, folder=options.folder, held_out=task.held_out, device=device,
-        spread=task.spread, progress=True)  # fmt: skip
+    fit(task.model, task.draw, settings, folder=options.folder, held_out=task.held_out, carries=task.carries,
+        device=device, spread=task.spread, progress=True)  # fmt: skip
     if distributed.start(device).first:
         checkpoints.save(task.model, Path(options.folder) / "model.safetensors")
     distributed.stop()

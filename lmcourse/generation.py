@@ -50,6 +50,8 @@ def generate(
     ``stop``: one id or several. A row that generated one repeats it to the end; those in the prompt do not count.
 
     ``cached``: each token is read once; if not, all are read again for each new one. Tokens are the same.
+
+    On XLA every length compiles anew, which takes seconds: for long texts move the model to the CPU.
     """
     model = _model(next_scores)
     _check_reading(next_scores, model, tokens, new, attention_mask, cached)

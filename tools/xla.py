@@ -44,12 +44,12 @@ def output_of(*command: object, **options) -> str:
 def find_python() -> str:
     """``PYTHON`` if it is set, else the first that has a wheel of torch_xla and the shared library it links to."""
     named = os.environ.get("PYTHON")
-    for name in [named] if named else PYTHONS:
-        if (path := shutil.which(name)) and subprocess.run([path, "-c", _SUITABLE], capture_output=True).returncode == 0:
+    for path in filter(None, map(shutil.which, [named] if named else PYTHONS)):
+        if subprocess.run([path, "-c", _SUITABLE], capture_output=True).returncode == 0:
             return path
     raise SystemExit(
-        f"none of {named or ', '.join(PYTHONS)} is a Python 3.11 to 3.13 with the shared library that torch_xla links to "
-        "(libpython3.x.so.1.0). On Debian and Ubuntu: apt-get install libpython3-dev python3-venv; elsewhere a Python "
+        f"none of {named or ', '.join(PYTHONS)} is a Python 3.11 to 3.13 with the shared library that torch_xla links "
+        "to (libpython3.x.so.1.0). On Debian and Ubuntu: apt-get install libpython3-dev python3-venv; elsewhere a Python "
         "configured with --enable-shared. Then: make xla PYTHON=that-one"
     )
 
@@ -113,8 +113,9 @@ def stub(library: Path) -> list[str]:
     source, script, target = (library.parent / f"libstubs.{end}" for end in ("c", "map", "so"))
     source.write_text("".join(f"int {name}(void) {{ return 1; }}\n" for name in versions))
     script.write_text("".join(_node(v, versions) for v in sorted(set(versions.values())) if v))
-    options = ["-shared", "-fPIC", "-w", "-fno-builtin", f"-Wl,--version-script={script}" if any(versions.values()) else ""]
-    subprocess.run([compiler, *filter(None, options), "-o", target, source], check=True)
+    versioned = [f"-Wl,--version-script={script}"] if any(versions.values()) else []
+    options = ["-shared", "-fPIC", "-w", "-fno-builtin", *versioned]
+    subprocess.run([compiler, *options, "-o", target, source], check=True)
     for name in missing:
         (library.parent / name).symlink_to(target.name)
     return missing

@@ -20,8 +20,8 @@ from lmcourse.gpt import GPTClassifier
 
 CPU, XLA = device.choose("cpu"), device.choose("xla")
 STEPS, RATE, LONGEST = 5, 1e-2, 1.0
-# Losses are 3 to 5 nats. Over three families and four seeds they differed by 9.5e-7 at most, and without the tie by 5e-3
-# at least.
+# Losses are 3 to 5 nats. Over three families and four seeds they differed by 9.5e-7 at most, without the tie by 5e-3 or
+# more.
 TOLERANCE = 1e-5
 BF16 = 0.015  # three times 4.5e-3, the greatest difference of three families
 

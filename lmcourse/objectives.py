@@ -32,7 +32,8 @@ def cross_entropy(logits: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
 
     ``logits`` (..., V), ``targets`` (...) int64, ``weights`` (...) from 0 on, or bool. Each position is weighted
     before the mean is taken. Where the weight is 0, the target may be anything (-100, too): neither loss nor
-    gradient depends on it. ``ValueError`` where every weight is 0. Half precision is summed in float32.
+    gradient depends on it. ``ValueError`` where every weight is 0; on XLA, where values are not looked at, NaN. Half
+    precision is summed in float32.
     """
     _check_loss(logits, targets, weights)
     counts = weights > 0
@@ -165,6 +166,8 @@ def _check_loss(logits: Tensor, targets: Tensor, weights: Tensor) -> None:
     for name, value in (("targets", targets), ("weights", weights)):
         if list(value.shape) != shape:
             raise ValueError(f"{name}: got shape {list(value.shape)}, expected {shape}: one for each row of logits")
+    if not arguments.can_look(weights):
+        return
     right = (weights >= 0) & (weights < torch.inf)
     known = (weights == 0) | ((targets >= 0) & (targets < V))
     some, right, known = torch.stack([(weights > 0).any(), right.all(), known.all()]).tolist()  # one wait for a device

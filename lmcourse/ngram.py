@@ -38,7 +38,7 @@ def discounts(counts: np.ndarray) -> np.ndarray:
 
     D_j = j - (j + 1) Y n_{j+1} / n_j with Y = n_1 / (n_1 + 2 n_2), where n_j of the ``counts`` are j. Where n_1, n_2 or
     n_3 is 0, or a discount is not above 0, as in small or artificial texts: ``FALLBACK``, the numbers of KenLM's
-    ``--discount_fallback`` (Heafield et al. 2013).
+    ``lmplz --discount_fallback``.
     """
     n = np.bincount(np.minimum(counts, 5), minlength=6).astype(np.float64)
     if not n[1:4].all():
@@ -60,9 +60,9 @@ class NGrams:
 
     def places(self, contexts: np.ndarray, tokens: np.ndarray) -> np.ndarray:
         """(T,) where the n-gram of each context (T,) and token (T,) stands, -1 where it or its context does not."""
-        wanted = contexts * self.vocabulary + tokens
+        wanted = contexts * self.vocabulary + tokens  # below 0, as no key is, where the context is -1
         found = np.minimum(np.searchsorted(self.keys, wanted), len(self.keys) - 1)
-        return np.where((contexts != _UNSEEN) & (self.keys[found] == wanted), found, _UNSEEN)
+        return np.where(self.keys[found] == wanted, found, _UNSEEN)
 
     def following(self, context: int) -> tuple[np.ndarray, np.ndarray]:
         """The tokens seen after a context, and c of each."""

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from lmcourse import arguments, checkpoints, distributed, runs, schedules, tasks
 from lmcourse._inputs import reporter
-from lmcourse.device import Device, autocast, choose, keep_memory, seed, seed_from
+from lmcourse.device import Device, autocast, choose, keep_memory, move, seed, seed_from, step_done
 from lmcourse.distributed import World
 from lmcourse.optimisation import adamw, parameter_groups
 from lmcourse.transformer import Block
@@ -129,7 +129,7 @@ def fit(
     arguments.kind("settings", settings, Settings, "use Settings(steps=1000)")
     device, report = device or choose(), reporter(progress)
     world = distributed.start(device)
-    model.to(device.torch_device)
+    move(model, device)
     if carries and settings.parts > 1:
         raise ValueError(f"parts: got {settings.parts}, expected 1: each row carries its own states")
     loss_of = Loss(model, carries)
@@ -180,6 +180,7 @@ def _step(
     norm = nn.utils.clip_grad_norm_(module.parameters(), settings.clip or float("inf"))
     optimiser.step()
     optimiser.zero_grad()
+    step_done(device)
     return world.total(loss), distributed.whole(norm)
 
 

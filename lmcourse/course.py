@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from lmcourse import data
+from lmcourse import checkpoints, data
 from lmcourse.bpe import ByteBPE
 from lmcourse.rows import joined
 from lmcourse.vocabulary import Vocabulary
@@ -18,6 +18,7 @@ FIRST_SENTINEL = len(SPECIALS) - 1
 SIZE = 2048  # pieces
 WORDS = 5000  # that ELMo's softmax knows
 CORPORA = tuple(data.CORPORA)
+MODELS = ("gpt", "bert", "t5", "elmo", "awdlstm")
 
 
 @functools.cache
@@ -44,3 +45,14 @@ def ids(split: str, corpora: Sequence[str] = CORPORA) -> Tensor:
     """All documents of a split in pieces of :func:`tokenizer`, [SEP] after each: (N,)."""
     texts = [document.text for corpus in corpora for document in data.documents(corpus, split)]
     return joined(texts, tokenizer().encode, SEP)
+
+
+def load(name: str) -> checkpoints.Own:
+    """One of the course's checkpoints, not training: "gpt", "bert", "t5", "elmo" or "awdlstm".
+
+    The first three share configuration, tokenizer, text and budget, and differ in mask, objective and cross-attention;
+    AWD-LSTM has read the novels only. How each was made, and what it costs on held-out text: ``recipes/``.
+    """
+    if name not in MODELS:
+        raise ValueError(f"name: got {name!r}, expected one of {', '.join(MODELS)}")
+    return checkpoints.load_own(data.asset(f"{name}.safetensors")).eval()

@@ -31,9 +31,9 @@ Part = tuple[Tensor, Tensor]  # what tokens cost, in nats, and where they stand 
 
 
 def causal(gpt: GPT, ids: Tensor) -> Iterator[Part]:
-    """All tokens: in windows that overlap by half, so that 128 stand before each, [CLS] among them, or all there are."""
+    """All tokens: in windows that overlap by half, so that 127 stand before each, or all that there are, and [CLS]."""
     half = ROW // 2
-    for start in range(0, max(1, len(ids) - half), half):
+    for start in range(0, max(1, len(ids) - half), ROW - half):
         window, new = ids[start : start + ROW], half if start else 0
         yield nats(gpt(tasks.begun(window[None, :-1]))[0], window)[new:], torch.arange(start + new, start + len(window))
 
@@ -83,17 +83,19 @@ class HeldOut:
     """Bits for each byte of the tokens that a model foresaw, and what the n-gram model needs for the same ones."""
 
     bits: float
-    baseline: float
+    baseline: float | None
     bytes: int
 
 
-def measure(model: nn.Module, baseline: KneserNey, texts: Sequence[str]) -> HeldOut:
-    """``texts``: whole documents. ``baseline``: from :func:`ngrams`, of words for ELMo. One model, not training."""
+def measure(model: nn.Module, baseline: KneserNey | None, texts: Sequence[str]) -> HeldOut:
+    """``texts``: whole documents. ``baseline``: from :func:`ngrams`, of words for ELMo. ``model`` stops training."""
     model.eval()
+    document = _words if isinstance(model, ELMo) else _pieces
     with torch.inference_mode():
-        found = [_words(model, baseline, t) if isinstance(model, ELMo) else _pieces(model, baseline, t) for t in texts]
-    ours, theirs, size = (sum(column) for column in zip(*found))
-    return HeldOut(ours / math.log(2) / size, theirs / math.log(2) / size, size)
+        found = [document(model, baseline, text) for text in texts]
+    ours, theirs, size = (sum(column) for column in zip(*found, strict=True))
+    scale = math.log(2) * size
+    return HeldOut(ours / scale, None if baseline is None else theirs / scale, size)
 
 
 def ngrams(corpora: Sequence[str] = course.CORPORA, words: bool = False) -> KneserNey:
@@ -111,8 +113,13 @@ def _pieces(model: nn.Module, baseline: KneserNey, text: str) -> tuple[float, fl
     parts = list(FORESEEN[type(model)](model, ids))
     places = torch.cat([place for _, place in parts])
     size = sum(len(pieces.vocabulary[i]) for i in ids[places].tolist())  # a character of a piece is a byte
-    theirs = -baseline.log_probabilities(F.pad(ids, (1, 0), value=course.SEP))[1:][places].sum()
-    return float(sum(costs.double().sum() for costs, _ in parts)), float(theirs), size
+    theirs = _foreseen(baseline, F.pad(ids, (1, 0), value=course.SEP), places + 1)
+    return float(sum(costs.double().sum() for costs, _ in parts)), theirs, size
+
+
+def _foreseen(baseline: KneserNey | None, ids: Tensor, places: Tensor) -> float:
+    """What the tokens at ``places`` of a text cost the n-gram model, in nats; 0 without one."""
+    return 0.0 if baseline is None else -float(baseline.log_probabilities(ids)[places].sum())
 
 
 def _targets(sentences: list[list[str]]) -> Tensor:
@@ -129,6 +136,6 @@ def _words(elmo: ELMo, baseline: KneserNey, text: str) -> tuple[float, float, in
         known = targets[0] < len(words)
         costs = nats(elmo(characters)[0][0, :-1], targets[0, 1:])
         ours += float(costs[known[1:]].double().sum())
-        theirs -= float(baseline.log_probabilities(targets[0])[known].sum())
+        theirs += _foreseen(baseline, targets[0], known)
         size += sum(len(words.words[i].encode()) + 1 for i in targets[0, known].tolist())
     return ours, theirs, size

@@ -138,6 +138,7 @@ class Recurrent(nn.Module):
 
     @property
     def weights(self) -> Weights:
+        """W, U and b, the sum of both biases."""
         return Weights(self.weight_ih, self.weight_hh, self.bias_ih + self.bias_hh)
 
     def start(self, B: int) -> State:
@@ -206,34 +207,33 @@ class RecurrentLM(nn.Module):
         made = (Recurrent(config.kind, *pair, config.forget_bias, generator) for pair in zip(sizes, sizes[1:]))
         self.layers = nn.ModuleList(made)
         self.head = nn.Linear(sizes[-1], config.vocabulary)
-        nn.init.zeros_(self.head.bias)
+        nn.init.uniform_(self.head.weight, -0.1, 0.1, generator=generator), nn.init.zeros_(self.head.bias)
         if config.tied:
             self.head.weight = self.embedding.weight
-        else:
-            nn.init.uniform_(self.head.weight, -0.1, 0.1, generator=generator)
 
     def embed(self, tokens: Tensor) -> Tensor:
+        """Ids (B, T) → (B, T, E)."""
         return self.embedding(tokens)
 
     def layer(self, i: int, x: Tensor, state: State | None) -> tuple[Tensor, State]:
+        """Layer i: (B, T, E) and its state → (B, T, D) and its state after."""
         return self.layers[i](x, state)
 
     def hidden(self, tokens: Tensor, state: States | None = None, states: list[Tensor] | None = None) -> Tensor:
         """The last layer's h (B, T, D). ``states``: a list to fill with the input and the output of each layer."""
         arguments.token_ids("tokens", tokens, self.config.vocabulary)
-        if state is not None:
-            arguments.kind("state", state, dict, "use {} at the start of a text")
+        state, states = {} if state is None else state, [] if states is None else states
+        arguments.kind("state", state, dict, "use {} at the start of a text")
         x, new = self.embed(tokens), {}
-        states = [] if states is None else states
         for i in range(len(self.layers)):
             states.append(x)
-            x, new[i] = self.layer(i, x, None if state is None else state.get(i))
+            x, new[i] = self.layer(i, x, state.get(i))
         states.append(x)
-        if state is not None:
-            state.update({i: tuple(part.detach() for part in parts) for i, parts in new.items()})
+        state.update({i: tuple(part.detach() for part in parts) for i, parts in new.items()})
         return x
 
     def forward(self, tokens: Tensor, state: States | None = None) -> Tensor:
+        """(B, T) → (B, T, V)."""
         return self.head(self.hidden(tokens, state))
 
     def next_scores(self, tokens: Tensor, cache: States | None = None) -> Tensor:

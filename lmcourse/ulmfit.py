@@ -83,6 +83,7 @@ class AWDLSTM(RecurrentLM):
         super().__init__(config, generator)
 
     def embed(self, tokens: Tensor) -> Tensor:
+        """Ids (B, T) → (B, T, E), after two dropouts."""
         c = self.config
         x = embedding_dropout(self.embedding(tokens), tokens, c.vocabulary, c.embedding_dropout, self.training)
         return locked_dropout(x, c.input_dropout, self.training)
@@ -95,6 +96,7 @@ class AWDLSTM(RecurrentLM):
         return locked_dropout(x, c.hidden_dropout, self.training) if between else x, state
 
     def forward(self, tokens: Tensor, state: States | None = None) -> Tensor:
+        """(B, T) → (B, T, V), after the dropout of outputs."""
         x = self.hidden(tokens, state)
         return self.head(locked_dropout(x, self.config.output_dropout, self.training))
 
@@ -155,6 +157,7 @@ class AWDClassifier(nn.Module):
         )
 
     def forward(self, tokens: Tensor, attention_mask: Tensor | None = None) -> Tensor:
+        """(B, T) → (B, labels). ``attention_mask`` as for :func:`concat_pool`."""
         return self.output(concat_pool(self.model.hidden(tokens), attention_mask))
 
     def loss(self, tokens: Tensor, labels: Tensor, attention_mask: Tensor | None = None) -> Tensor:

@@ -12,10 +12,15 @@ def write(path: str | Path, content: bytes) -> None:
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(content)
+            file.flush()
+            os.fsync(handle)  # the content is on the disk before its name is, should the power fail
         os.chmod(temporary, 0o644)
         os.replace(temporary, path)
-    except BaseException:
+    except BaseException as error:
         os.unlink(temporary)
+        if isinstance(error, OSError):  # a full disk, for one
+            told = f"{error.strerror}, at {len(content):,} bytes for {path}; what stood there is as it was"
+            raise OSError(error.errno, told) from error
         raise
 
 
@@ -23,4 +28,4 @@ def sweep(path: str | Path) -> None:
     """Remove what a :func:`write` of ``path`` left that was killed before it could rename."""
     path = Path(path)
     for temporary in path.parent.glob(f".{path.name}.*"):
-        temporary.unlink()
+        temporary.unlink(missing_ok=True)

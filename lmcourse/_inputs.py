@@ -154,8 +154,18 @@ def reporter(progress: bool | Callable[[float], None]) -> Callable[[float], None
         return progress
     if not isinstance(progress, bool):
         raise TypeError(f"progress: got {progress!r}, expected True, False or a function of the share done")
-    return _draw_line if progress else lambda done: None
+    return _line() if progress else lambda done: None
 
 
-def _draw_line(done: float) -> None:
-    print(f"\rtraining {done:4.0%}", end="\n" if done >= 1 else "", file=sys.stderr, flush=True)
+def _line() -> Callable[[float], None]:
+    """Draws on stderr, and again only when the text is another one."""
+    drawn = ""
+
+    def draw(done: float) -> None:
+        nonlocal drawn
+        text = f"\rtraining {done:4.0%}" + "\n" * (done >= 1)
+        if text != drawn:
+            print(text, end="", file=sys.stderr, flush=True)
+        drawn = text
+
+    return draw

@@ -1,4 +1,7 @@
-"""One process or many: what ``torchrun`` starts, and how a model is spread over it (DDP, FSDP2)."""
+"""One process or many: what ``torchrun`` starts, and how a model is spread over it (DDP, FSDP2).
+
+What only several processes need is imported where it is used: it takes seconds.
+"""
 
 import os
 from contextlib import nullcontext
@@ -7,10 +10,6 @@ from dataclasses import dataclass
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import FSDPModule, fully_shard
-from torch.distributed.tensor import DTensor, distribute_tensor
-from torch.nn.parallel import DistributedDataParallel
 
 from lmcourse.device import Device
 
@@ -40,6 +39,11 @@ class World:
             dist.all_reduce(x)
         return x
 
+    def wait(self) -> None:
+        """Until all processes have come here."""
+        if self.size > 1:
+            dist.barrier()
+
     def together(self, x: Tensor) -> Tensor:
         """The rows of all processes, in the order of their ranks: (B, …) → (B · size, …)."""
         if self.size == 1:
@@ -55,55 +59,71 @@ def local_rank() -> int:
 
 
 def start(device: Device) -> World:
-    """Meet the processes that ``torchrun`` started, over NCCL on CUDA and gloo otherwise; alone where it did not."""
-    if "WORLD_SIZE" not in os.environ:
-        return World()
+    """Meet the processes that ``torchrun`` started, over NCCL on CUDA and gloo otherwise; alone where it did not.
+
+    A group of processes that the caller has formed is used as it is.
+    """
+    if not _together():
+        if "WORLD_SIZE" not in os.environ:
+            return World()
+        dist.init_process_group("nccl" if device.kind == "cuda" else "gloo")
     if device.kind == "cuda":
         torch.cuda.set_device(device.torch_device)
-    if not dist.is_initialized():
-        dist.init_process_group("nccl" if device.kind == "cuda" else "gloo")
     return World(dist.get_rank(), dist.get_world_size())
 
 
 def stop() -> None:
-    """Leave the group that :func:`start` joined; without one, nothing happens."""
-    if dist.is_initialized():
+    """Leave the group of processes; without one, nothing happens."""
+    if _together():
         dist.destroy_process_group()
+
+
+def _together() -> bool:
+    return dist.is_available() and dist.is_initialized()
 
 
 def spread(module: nn.Module, blocks: list[nn.Module], world: World, device: Device, how: str) -> nn.Module:
     """``module`` as it is trained: itself alone, or its gradients averaged over all processes.
 
     ``how``: with "ddp" each process holds all weights; with "fsdp" (FSDP2) it holds its share of each of ``blocks``
-    and of the rest, which saves memory. ``module.forward`` is what is called.
+    and of the rest, which saves memory. ``module.forward`` is what is called, and all parameters must have a part in
+    what it gives.
     """
     if how not in SPREADS:
         raise ValueError(f"spread: got {how!r}, expected one of {', '.join(SPREADS)}")
     if world.size == 1:
         return module
     if how == "ddp":
-        return DistributedDataParallel(module, broadcast_buffers=False)  # the buffers are each process's own
+        return nn.parallel.DistributedDataParallel(module, broadcast_buffers=False)  # the buffers are each one's own
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
     mesh = init_device_mesh(device.torch_device.type, (world.size,))
     for part in (*blocks, module):
-        fully_shard(part, mesh=mesh)
+        # Also for the outermost, which would stay whole after evaluation: its shares are what is saved.
+        fully_shard(part, mesh=mesh, reshard_after_forward=True)
     return module
 
 
 def accumulating(module: nn.Module, last: bool):
-    """A context for the backward pass of one part of a batch: gradients travel with the ``last`` part only."""
-    if isinstance(module, FSDPModule):
+    """A context for one part of a batch, forward and backward: gradients travel with the ``last`` part only."""
+    if hasattr(module, "set_requires_gradient_sync"):  # FSDP2
         module.set_requires_gradient_sync(last)
-    elif isinstance(module, DistributedDataParallel) and not last:
+    elif hasattr(module, "no_sync") and not last:  # DDP
         return module.no_sync()
     return nullcontext()
 
 
 def whole(x: Tensor) -> Tensor:
     """``x`` put together from all processes, each of which must call this; where it is not spread, ``x``."""
-    return x.full_tensor() if isinstance(x, DTensor) else x
+    return x.full_tensor() if hasattr(x, "full_tensor") else x
 
 
 def share(x: Tensor, like: Tensor) -> Tensor:
-    """What this process holds of ``x``, spread and placed as ``like``."""
+    """What this process holds of ``x``, spread and placed as ``like``; each process must call this."""
     x = x.to(like.device)
-    return distribute_tensor(x, like.device_mesh, like.placements) if isinstance(like, DTensor) else x
+    if not hasattr(like, "full_tensor"):
+        return x
+    from torch.distributed.tensor import distribute_tensor
+
+    return distribute_tensor(x, like.device_mesh, like.placements)

@@ -44,6 +44,9 @@ class Rows:
         return shift + self.length * torch.randperm(self.epoch, generator=generator)
 
     def __call__(self, first: int, count: int) -> Tensor:
+        arguments.whole("count", count)
+        if not isinstance(first, int) or first < 0:
+            raise ValueError(f"first: got {first!r}, expected a whole number from 0 on; rows are counted from 0")
         starts = [self._places(r // self.epoch)[r % self.epoch] for r in range(first, first + count)]
         return self.ids[torch.stack(starts)[:, None] + torch.arange(self.length)]
 
@@ -94,22 +97,26 @@ class Stream:
     """Texts that come one by one, in rows of ``length`` ids: each row is read once, in the order of the texts.
 
     ``dataset``: of the library ``datasets``, read with ``streaming=True``, or anything that can be gone through and has
-    its ``state_dict()`` and ``load_state_dict(…)``. ``column``: the name of the text. When the texts end they begin
-    anew. What was read so far is part of a run's saved state.
+    its ``state_dict()``, of what JSON has, and ``load_state_dict(…)``. ``column``: the name of the text. When the texts
+    end they begin anew. What was read so far is part of a run's saved state. Shuffle a dataset before it is written:
+    the library's ``shuffle`` of a stream forgets its buffer there.
     """
 
     def __init__(self, dataset, column: str, length: int, encode: Callable[[str], list[int]], separator: int):
         arguments.whole("length", length)
         for method in ("state_dict", "load_state_dict", "__iter__"):
             if not hasattr(dataset, method):
-                raise TypeError(f"dataset: got {arguments.came(dataset)}, without {method}; use streaming=True")
+                cure = 'use load_dataset(…, split="train", streaming=True)'
+                raise TypeError(f"dataset: got {arguments.came(dataset)}, without {method}; {cure}")
         self.dataset, self.column, self.length = dataset, column, length
         self.encode, self.separator = encode, separator
+        self.beginning = json.dumps(dataset.state_dict())
         self.texts, self.left, self.read = iter(dataset), [], 0
 
     def __call__(self, first: int, count: int) -> Tensor:
+        arguments.whole("count", count)
         if first != self.read:
-            raise ValueError(f"first: got {first}, expected {self.read}: a stream is read in order, from its beginning")
+            raise ValueError(f"first: got {first}, expected {self.read}: a stream is read in order; make a new one")
         while len(self.left) < count * self.length:
             self.left += [*self.encode(self._next()), self.separator]
         ids, self.left = self.left[: count * self.length], self.left[count * self.length :]
@@ -122,8 +129,12 @@ class Stream:
                 if self.column not in example:
                     raise ValueError(f"column: got {self.column!r}, expected one of {', '.join(example)}")
                 return example[self.column]
-            self.texts = iter(self.dataset)
+            self._go_to(self.beginning)  # a dataset would begin where it was told to last
         raise ValueError("dataset: it has no texts; give another one")
+
+    def _go_to(self, state: str) -> None:
+        self.dataset.load_state_dict(json.loads(state))
+        self.texts = iter(self.dataset)
 
     def carried(self) -> dict[str, Tensor]:
         """What a run saves: how much was read, what is left of the last text, and where the dataset is."""
@@ -137,5 +148,4 @@ class Stream:
     def carry(self, tensors: dict[str, Tensor]) -> None:
         """Go on where :meth:`carried` was asked."""
         self.read, self.left = int(tensors["read"]), tensors["left"].tolist()
-        self.dataset.load_state_dict(json.loads(bytes(tensors["dataset"].tolist())))
-        self.texts = iter(self.dataset)
+        self._go_to(bytes(tensors["dataset"].tolist()).decode())

@@ -6,14 +6,14 @@ is one line, ``model``, and with it mask, objective and cross-attention.
 
 import tomllib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lmcourse import course
+from lmcourse import arguments, course, data
 from lmcourse.bert import BERT
 from lmcourse.characters import MARKS, bidirectional_lm
 from lmcourse.configuration import Config
@@ -22,6 +22,7 @@ from lmcourse.device import seed
 from lmcourse.elmo import ELMo, ELMoConfig
 from lmcourse.gpt import GPT
 from lmcourse.objectives import causal_lm, masked_lm, ordinary
+from lmcourse.optimisation import Settings
 from lmcourse.rows import Columns, Rows, Sentences, Stream
 from lmcourse.t5 import T5
 from lmcourse.ulmfit import AWDConfig, AWDLSTM
@@ -91,11 +92,15 @@ FAMILIES = {
 
 @dataclass
 class Draw:
-    """The batch of a step: ``batch`` rows of ``source``, through ``objective``."""
+    """The batch of a step: ``batch`` rows of ``source``, through ``objective``.
+
+    ``about``: whose text it is, which may not change within a run.
+    """
 
     source: Callable
     batch: int
     objective: Callable[..., Batch]
+    about: dict = field(default_factory=dict)
 
     def __call__(self, step: int, generator: torch.Generator) -> Batch:
         return self.objective(self.source(step * self.batch, self.batch), generator)
@@ -117,7 +122,7 @@ class Task:
     model: nn.Module
     draw: Draw
     held_out: list[Batch]
-    training: dict  # the arguments of training.Settings
+    training: Settings
     carries: bool = False
     spread: str = "ddp"
     cpu_bf16: bool = False
@@ -134,14 +139,24 @@ class Data:
     corpora: Sequence[str] = ("novels", "addresses")
     length: int = 255  # of a row: ids, [CLS] not counted; of a sentence: words
     batch: int = 16  # rows of a step
-    held_out: int = 4  # batches of validation documents, spread evenly; of a stream, none
+    held_out: int = 4  # batches of validation documents, spread evenly; of a dataset, none
     dataset: dict = field(default_factory=dict)  # instead of corpora: what datasets.load_dataset takes, and column
+
+    def __post_init__(self):
+        for name in ("length", "batch", "held_out"):
+            arguments.whole(name, getattr(self, name))
+        if not isinstance(self.corpora, list | tuple) or not self.corpora or {*self.corpora} - {*data.CORPORA}:
+            raise ValueError(f"corpora: got {self.corpora!r}, expected a list of some of {', '.join(data.CORPORA)}")
+        if not isinstance(self.dataset, dict):
+            raise ValueError(f"dataset: got {self.dataset!r}, expected a table, such as [data.dataset] path = \"json\"")
 
 
 def read(path: str | Path, changes: Sequence[str] = ()) -> Task:
     """The task of a TOML file: ``model``, ``spread``, ``cpu_bf16`` and the tables [config], [data] and [training].
 
-    ``changes``: entries to replace, such as ``model=BERT`` or ``training.steps=100``; a value is TOML, or a word.
+    The tables hold the arguments of :class:`~lmcourse.configuration.Config`, :class:`Data` and
+    :class:`~lmcourse.optimisation.Settings`. ``changes``: entries to replace, such as ``model=BERT`` or
+    ``training.steps=100``; a value is TOML, or a word. ``ValueError`` names the file and what is wrong in it.
     """
     path = Path(path)
     if not path.is_file():
@@ -152,22 +167,10 @@ def read(path: str | Path, changes: Sequence[str] = ()) -> Task:
         raise ValueError(f"{path}: not TOML ({error})") from None
     for change in changes:
         _change(found, change)
-    known = {"model", "spread", "cpu_bf16", "config", "data", "training"}
-    if left := found.keys() - known:
-        raise ValueError(f"{path}: got {', '.join(sorted(left))}, expected only {', '.join(sorted(known))}")
-    name = found.get("model")
-    if name not in FAMILIES:
-        raise ValueError(f"{path}: got model {name!r}, expected one of {', '.join(FAMILIES)}")
-    family, training = FAMILIES[name], found.get("training", {})
-    table = _table(path, "data", Data, found.get("data", {}))
-    size = len(course.words()) + MARKS if family.cut == "sentences" else course.SIZE
-    config = _table(path, "config", family.config, {"vocabulary": size} | found.get("config", {}))
-    start = training.get("seed", 0)
-    model = family.model(config, seed(start))
-    draw = Draw(_source(family, table, start), table.batch, family.objective)
-    held_out = [] if table.dataset else _held_out(family, table)
-    options = {name: found[name] for name in ("spread", "cpu_bf16") if name in found}
-    return Task(model, draw, held_out, training, carries=family.cut == "columns", **options)
+    try:
+        return _task(found)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{path}: {error}") from None
 
 
 def _change(found: dict, change: str) -> None:
@@ -178,17 +181,51 @@ def _change(found: dict, change: str) -> None:
         value = tomllib.loads(f"value = {value}")["value"]
     except tomllib.TOMLDecodeError:
         pass  # a word without quotes
-    *tables, name = name.split(".")
+    *tables, name = name.strip().split(".")
     for table in tables:
         found = found.setdefault(table, {})
+        if not isinstance(found, dict):
+            raise ValueError(f"change: got {change!r}, but {table} is no table")
     found[name] = value
 
 
-def _table(path: Path, name: str, kind: type, entries: dict):
+def _task(found: dict) -> Task:
+    _only("entries", found, ("model", "spread", "cpu_bf16", "config", "data", "training"))
+    name, bf16 = found.get("model"), found.get("cpu_bf16", False)
+    if name not in FAMILIES:
+        raise ValueError(f"model: got {name!r}, expected one of {', '.join(FAMILIES)}")
+    if not isinstance(bf16, bool):
+        raise ValueError(f"cpu_bf16: got {bf16!r}, expected true or false")
+    family = FAMILIES[name]
+    size = len(course.words()) + MARKS if family.cut == "sentences" else course.SIZE
+    config = _table(family.config, "config", {"vocabulary": size} | _entries(found, "config"))
+    table = _table(Data, "data", _entries(found, "data"))
+    training = _table(Settings, "training", _entries(found, "training"))
+    source = _source(family, table, training.seed)
+    draw = Draw(source, table.batch, family.objective, {f"data.{name}": x for name, x in asdict(table).items()})
+    held_out = [] if table.dataset else _held_out(family, table)
+    model = family.model(config, seed(training.seed))
+    return Task(model, draw, held_out, training, family.cut == "columns", found.get("spread", "ddp"), bf16)
+
+
+def _entries(found: dict, name: str) -> dict:
+    entries = found.get(name, {})
+    if not isinstance(entries, dict):
+        raise ValueError(f"{name}: got {entries!r}, expected a table, [{name}]")
+    return entries
+
+
+def _table(kind: type, name: str, entries: dict):
+    _only(f"[{name}]", entries, [f.name for f in fields(kind)])
     try:
         return kind(**entries)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"{path}: [{name}] {error}") from None
+        raise ValueError(f"[{name}] {error}") from None
+
+
+def _only(where: str, entries: dict, known: Sequence[str]) -> None:
+    if left := entries.keys() - set(known):
+        raise ValueError(f"{where}: got {', '.join(sorted(left))}, expected only {', '.join(known)}")
 
 
 def _source(family: Family, table: Data, start: int) -> Callable:
@@ -197,8 +234,12 @@ def _source(family: Family, table: Data, start: int) -> Callable:
     if not table.dataset:
         ids = course.ids("train", table.corpora)
         return Columns(ids, table.length, table.batch) if family.cut == "columns" else Rows(ids, table.length, start)
-    from datasets import load_dataset  # optional
-
+    if family.cut != "rows":
+        raise ValueError("[data] dataset: got one, expected corpora: only GPT, BERT and T5 read a stream")
+    try:
+        from datasets import load_dataset
+    except ImportError:
+        raise ValueError("[data] dataset: it is read by a library that is missing; pip install datasets") from None
     options = dict(table.dataset)
     column = options.pop("column", "text")
     stream = load_dataset(**options, streaming=True)

@@ -64,7 +64,7 @@ def bidirectional_lm(
 def words_in(characters: Tensor) -> Tensor:
     """Booleans (B, T): where a word or a mark stands. Each row begins with one, and padding is on the right."""
     real = characters[..., 0] != 0
-    if real.device.type not in ("xla", "meta") and not bool((real[:, 0] & (real[:, 1:] <= real[:, :-1]).all(1)).all()):
+    if arguments.can_look(real) and not bool((real[:, 0] & (real[:, 1:] <= real[:, :-1]).all(1)).all()):
         raise ValueError("characters: got a row without words or with padding before words, expected it on the right")
     return real
 
@@ -108,7 +108,7 @@ class CharacterCNN(nn.Module):
     def forward(self, ids: Tensor) -> Tensor:
         """As ``plain``, but each distinct word of the batch is computed once."""
         self.check(ids)
-        if ids.device.type in ("xla", "meta"):  # there, a shape that depends on the data is slow or not possible
+        if not arguments.can_look(ids):  # there, a shape that depends on the data is slow or not possible
             return self.plain(ids)
         types, place = torch.unique(ids.flatten(0, 1), dim=0, return_inverse=True)  # (N, C), (B·T,)
         return F.embedding(place, self.words(types)).unflatten(0, ids.shape[:2])
@@ -130,5 +130,5 @@ class CharacterCNN(nn.Module):
             raise ValueError(f"characters: got {came}, expected int64 ids (B, T, C); use characters(sentences)")
         if ids.shape[-1] > self.longest:
             raise ValueError(f"characters: got {ids.shape[-1]} a word, expected at most {self.longest}; set longest")
-        if ids.device.type not in ("xla", "meta") and (int(ids.min()) < 0 or int(ids.max()) >= CHARACTERS):
+        if arguments.can_look(ids) and (int(ids.min()) < 0 or int(ids.max()) >= CHARACTERS):
             raise ValueError(f"characters: got ids from {int(ids.min())} to {int(ids.max())}, expected 0 to 261")

@@ -190,7 +190,7 @@ class ELMo(nn.Module):
     def one_loss(self, x: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
         """One direction's, with scores only where they count, as in ``transformer.Head.loss``."""
         rows = len(x)
-        if x.device.type != "xla":  # there, a shape that depends on the data would compile anew at each step
+        if arguments.can_look(x):  # there, a shape that depends on the data would compile anew at each step
             counted = weights != 0
             x, targets, weights = x[counted], targets[counted], weights[counted]  # (N, D), (N,), (N,)
             rows = ROWS if x.device.type == "cpu" else max(len(x), 1)

@@ -1,6 +1,6 @@
 """What the course's checkpoints cost on text that they have not seen, in bits per byte, beside an n-gram model.
 
-Each kind of model foresees other tokens from other ones: GPT and AWD-LSTM all of them from those before, BERT the masked
+Each kind of model foresees other tokens from other ones: GPT and AWD-LSTM all of them from those before, BERT masked
 ones, T5 the dropped ones, ELMo words. So each has a number of its own, over the bytes of what it foresaw, and the n-gram
 model is asked for just those tokens, which it foresees from the four before in the text as it was.
 """

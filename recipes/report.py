@@ -8,6 +8,7 @@ Held-out text is the validation documents, all of them.
 """
 
 import argparse
+import functools
 import hashlib
 import json
 import shutil
@@ -15,7 +16,10 @@ from dataclasses import asdict
 from pathlib import Path
 
 import torch
-from lmcourse import checkpoints, course, data, generation, heldout, runs
+from lmcourse import checkpoints, course, data, generation, heldout, runs, tasks
+from lmcourse.bert import BERT
+from lmcourse.characters import characters
+from lmcourse.corruption import corrupt, noise_mask
 from lmcourse.elmo import ELMo
 from lmcourse.gpt import GPT
 from lmcourse.ulmfit import AWDLSTM
@@ -30,14 +34,48 @@ def short(corpus: str) -> list[str]:
 
 
 def sample(model) -> str:
-    """100 tokens after a fixed beginning, of the models that write; temperature 0.8, seed 0, the first one drawn."""
-    if not isinstance(model, GPT | AWDLSTM):
-        return ""
-    tokenizer, first = course.tokenizer(), course.CLS if isinstance(model, GPT) else course.SEP
-    prompt = torch.tensor([[first, *tokenizer.encode("The ")]])
-    generator = torch.Generator().manual_seed(0)
-    ids = generation.generate(model.next_scores, prompt, 150, temperature=0.8, generator=generator)
-    return tokenizer.decode(ids[0, 1:].tolist())
+    """What the model makes of a text, the first one drawn, seed 0.
+
+    GPT and AWD-LSTM go on after "The " at temperature 0.8, ELMo after "the" (known words only). BERT and T5 restore 15 %
+    of the first 60 pieces of a held-out novel with what they find most probable: «…».
+    """
+    generator, pieces = torch.Generator().manual_seed(0), course.tokenizer()
+    if isinstance(model, ELMo):
+        return spoken(model, generator)
+    if isinstance(model, GPT | AWDLSTM):
+        first = course.CLS if isinstance(model, GPT) else course.SEP
+        prompt = torch.tensor([[first, *pieces.encode("The ")[:1]]])
+        ids = generation.generate(model.next_scores, prompt, 150, temperature=0.8, generator=generator)
+        return pieces.decode(ids[0, 1:].tolist())
+    row = torch.tensor([pieces.encode(data.documents("novels", "validation")[0].text[2000:3000])[:60]])
+    with torch.inference_mode():
+        if isinstance(model, BERT):
+            inputs, _, weights = tasks.masked(row, generator)
+            filled = torch.where(weights > 0, model(inputs).argmax(-1), tasks.begun(row))[0, 1:]
+            return marked(filled.tolist(), (weights[0, 1:] > 0).tolist())
+        row = tasks.begun(row)[0]
+        noise = noise_mask(len(row), generator=generator)
+        inputs, _ = corrupt(row, noise, sentinels=tasks.SENTINELS, end_id=course.END)
+        next_scores = functools.partial(model.next_scores, memory=model.encode(inputs[None]))
+        ids = generation.generate(next_scores, torch.zeros(1, 1, dtype=torch.int64), 40, stop=course.END)[0, 1:].tolist()
+    said = pieces.decode(ids)
+    return f"{pieces.decode(inputs[1:].tolist())} → {said}"
+
+
+def marked(ids: list[int], chosen: list[bool]) -> str:
+    """The text, each chosen piece in «»."""
+    decode = course.tokenizer().decode
+    return "".join(f"«{decode([i])}»" if mark else decode([i]) for i, mark in zip(ids, chosen))
+
+
+def spoken(elmo: ELMo, generator: torch.Generator) -> str:
+    """40 words from ELMo's forward direction."""
+    words, said = course.words(), ["the"]
+    with torch.inference_mode():
+        for _ in range(40):
+            scores = elmo(characters([said]))[0][0, len(said), : len(words)]
+            said.append(words.words[int(torch.multinomial((scores / 0.8).softmax(-1), 1, generator=generator))])
+    return " ".join(said)
 
 
 def main() -> None:

@@ -9,7 +9,7 @@ SOURCES := _config.yml _toc.yml index.md $(wildcard *.md LICENSE*) $(shell find 
 PACKAGE := pyproject.toml requirements.txt requirements-alone.txt book/requirements.txt
 
 .DELETE_ON_ERROR:
-.PHONY: help book serve test notebooks bench colab linkcheck repository chapter clean
+.PHONY: help book serve test notebooks bench colab xla linkcheck repository chapter clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z]*\):.*  ## \(.*\)/make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "  %-17s %s\n", $$1, $$2 }'
@@ -32,6 +32,9 @@ bench: .venv/.bench  ## speed beside other libraries; writes benchmarks/results/
 
 colab: .venv/.test  ## the notebooks under Colab's versions of Python, torch and numpy
 	$(HERE) tools/colab.py $(SLUG)
+
+xla: .venv/bin/python  ## training on XLA, which a TPU needs: torch_xla on the processor; 2 GB at first, 3 minutes
+	$(HERE) tools/xla.py
 
 linkcheck: .venv/.book _vendor/assets.json  ## every link of the book to another host; needs the network
 	.venv/bin/jupyter-book build -q --builder linkcheck --path-output _build/links .

@@ -37,7 +37,7 @@ def machine() -> dict:
         "processor": processor(),
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "python": platform.python_version(),
-        **{package: version(package) for package in ("torch", "numpy", "gensim", "transformers", "tokenizers")},
+        **{package: version(package) for package in ("torch", "numpy", "gensim", "transformers", "tokenizers", "fastai")},
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
     }
 

@@ -57,7 +57,7 @@ def size(value, specials: int, symbols: int) -> None:
 
 
 def known_ids(ids, size: int) -> list[int]:
-    """The ids as a list, from a list or a [T] tensor, each below ``size``."""
+    """The ids as a list, from a list or a (T,) tensor, each below ``size``."""
     ids = ids.tolist() if isinstance(ids, torch.Tensor) else ids
     arguments.listed("ids", ids, "a list of ids; use encode(text)")
     ids = list(ids)

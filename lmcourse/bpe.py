@@ -160,7 +160,7 @@ class BPE:
         return [*(c if c in self.ids else UNKNOWN for c in word), END]
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The text of ids, a list or a [T] tensor; a special's text is its name. ``ValueError`` for an unknown id."""
+        """The text of ids, a list or a (T,) tensor; a special's text is its name. ``ValueError`` for an unknown id."""
         return self._text([self.vocabulary[x] for x in _tokenizing.known_ids(ids, len(self))])
 
     def _text(self, pieces: list[str]) -> str:
@@ -214,8 +214,10 @@ class ByteBPE(BPE):
         return cls._learn(words, sorted(BYTES), size, _tokenizing.specials(specials))
 
     @classmethod
-    def from_files(cls, encoder_json: str | Path, vocab_bpe: str | Path) -> "ByteBPE":
-        """The published files of GPT-2: ids of the pieces, and a merge a line. What no merge makes is special."""
+    def from_files(
+        cls, encoder_json: str | Path, vocab_bpe: str | Path, specials: Sequence[str] = ("<|endoftext|>",)
+    ) -> "ByteBPE":
+        """GPT-2's published files: ids, and a merge a line. ``ValueError`` if a piece is no byte, merge or special."""
         ids = _tokenizing.read_json(encoder_json)
         if not isinstance(ids, Mapping) or {*ids.values()} != {*range(len(ids))}:
             raise ValueError(f"encoder_json: {encoder_json} is not a mapping from pieces to the ids 0, 1, 2 and so on")
@@ -225,8 +227,10 @@ class ByteBPE(BPE):
         if wrong := [merge for merge in merges if len(merge) != 2]:
             raise ValueError(f"vocab_bpe: {vocab_bpe} has the line {' '.join(wrong[0])!r}, expected two pieces a line")
         made = {*BYTES, *("".join(merge) for merge in merges)}
-        vocabulary = tuple(sorted(ids, key=ids.get))
-        return cls(vocabulary, merges, tuple(piece for piece in vocabulary if piece not in made))
+        unmade = sorted(ids.keys() - made, key=ids.get)
+        if lost := [piece for piece in unmade if piece not in _tokenizing.specials(specials)]:
+            raise ValueError(f"vocab_bpe: {vocab_bpe} makes no {lost[0]!r}; download it again, or name it in specials")
+        return cls(tuple(sorted(ids, key=ids.get)), merges, tuple(unmade))
 
     def _words(self, text: str) -> list[str]:
         return _BYTE_WORD.findall(text)

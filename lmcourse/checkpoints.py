@@ -17,14 +17,18 @@ from torch import Tensor, nn
 from lmcourse import _files, arguments, published
 from lmcourse.bert import BERT, NextSentence
 from lmcourse.configuration import Config
+from lmcourse.elmo import ELMo, ELMoConfig
 from lmcourse.gpt import GPT
 from lmcourse.published import shortened
+from lmcourse.recurrent import RecurrentConfig, RecurrentLM
 from lmcourse.t5 import T5
+from lmcourse.ulmfit import AWDLSTM, AWDConfig
 
 MODELS = {"gpt2": GPT, "bert": BERT, "roberta": BERT, "t5": T5, "llama": GPT}
-OWN = {"GPT": GPT, "BERT": BERT, "T5": T5}
+OWN = {"GPT": (GPT, Config), "BERT": (BERT, Config), "T5": (T5, Config), "ELMo": (ELMo, ELMoConfig)}
+OWN |= {"RecurrentLM": (RecurrentLM, RecurrentConfig), "AWDLSTM": (AWDLSTM, AWDConfig)}
+Own = GPT | BERT | T5 | ELMo | RecurrentLM
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
-TIED = "head.vocabulary.weight"
 HEADS = r"(cls|lm_head)\..*"  # how the names of a published head begin
 
 
@@ -126,8 +130,22 @@ def _stack(parts: list[str], theirs: dict[str, Tensor]) -> Tensor:
 
 
 def _parameters(model: nn.Module) -> dict[str, nn.Parameter]:
-    """The parameters by name, each once: a tied head is the embedding."""
-    return {name: p for name, p in model.named_parameters() if not (model.config.tied and name == TIED)}
+    """The parameters by name, each once, whether or not what should be tied is: a tied head is the embedding."""
+    again = _ties(model)
+    return {name: p for name, p in model.named_parameters(remove_duplicate=False) if name not in again}
+
+
+def _ties(model: nn.Module) -> dict[str, str]:
+    """{name: the other name} of parameters that a model of this configuration has twice."""
+    if isinstance(model, NextSentence):
+        return {f"bert.{name}": f"bert.{first}" for name, first in _ties(model.bert).items()}
+    with torch.device("meta"):
+        built = type(model)(model.config)
+    names, ties = {}, {}
+    for name, p in built.named_parameters(remove_duplicate=False):
+        if (first := names.setdefault(id(p), name)) != name:
+            ties[name] = first
+    return ties
 
 
 def _fill(model: nn.Module, tensors: dict[str, Tensor]) -> None:
@@ -141,36 +159,47 @@ def _fill(model: nn.Module, tensors: dict[str, Tensor]) -> None:
 
 
 def _tie(model: nn.Module) -> None:
-    if model.config.tied and not isinstance(model.head, NoHead):
-        model.head.vocabulary.weight = model.embedding.tokens.weight
+    for name, first in _ties(model).items():
+        owner, _, kind = name.rpartition(".")
+        if not isinstance(model.head, NoHead):
+            setattr(model.get_submodule(owner), kind, model.get_parameter(first))
 
 
 # ------------------------------------------------------------------------------------------ the course's own
 
 
-def save(model: GPT | BERT | T5, path: str | Path) -> None:
-    """Write a model and its ``Config`` to ``path``; tied weights once. Whatever fails, an old file stays as it was."""
-    if type(model) not in OWN.values() or isinstance(model.head, NoHead):
-        raise TypeError(f"model: got {arguments.came(model)}, expected a GPT, BERT or T5 with its head")
-    if model.config.tied and not torch.equal(model.head.vocabulary.weight, model.embedding.tokens.weight):
-        raise ValueError("model: its head differs from its embedding, expected both tied; tie them again after moving")
+def save(model: Own, path: str | Path, half: bool = False) -> None:
+    """Write a model and its configuration to ``path``; tied weights once. Whatever fails, an old file stays as it was.
+
+    ``half``: in float16, which halves a float32 file and rounds weights by 0.05 % at most (tiny ones by up to 3e-8).
+    """
+    name = type(model).__name__
+    if OWN.get(name, (None,))[0] is not type(model) or isinstance(getattr(model, "head", None), NoHead):
+        raise TypeError(f"model: got {arguments.came(model)}, expected one of {', '.join(OWN)}, with its head")
+    for tied, first in _ties(model).items():
+        if not torch.equal(model.get_parameter(tied), model.get_parameter(first)):
+            raise ValueError(f"model: {tied} differs from {first}, expected both tied; move models by device.move")
     if Path(path).suffix in PICKLES:
         raise ValueError(f"path: got {path}, the name of a pickle, expected one such as model.safetensors")
     with torch.device("meta"):
-        plain = {name: p.shape for name, p in _parameters(type(model)(model.config)).items()}
-    if plain != {name: p.shape for name, p in _parameters(model).items()}:
-        raise ValueError("model: its parameters are not those of its configuration, expected a model as it was built")
-    metadata = {"kind": type(model).__name__, "config": json.dumps(asdict(model.config))}
+        plain = {name: p.shape for name, p in type(model)(model.config).named_parameters()}
     tensors = {name: p.detach().cpu().contiguous() for name, p in _parameters(model).items()}
+    if plain != {name: x.shape for name, x in tensors.items()}:
+        raise ValueError("model: its parameters are not those of its configuration, expected a model as it was built")
+    tensors = {name: x.half() for name, x in tensors.items()} if half else tensors
+    if half and not all(bool(torch.isfinite(x).all()) for x in tensors.values()):
+        raise ValueError("half: some weights are beyond ±65,504, NaN or infinite, expected half=False for them")
+    metadata = {"kind": name, "config": json.dumps(asdict(model.config)), "half": json.dumps(half)}
     _files.write(path, serialise(tensors, metadata))
 
 
-def load_own(path: str | Path) -> GPT | BERT | T5:
-    """The model that ``save`` wrote, bit for bit."""
+def load_own(path: str | Path) -> Own:
+    """The model that ``save`` wrote, bit for bit; one in half precision is back in float32, rounded."""
     path = find(path)
     tensors, metadata = read(path)
     try:
-        kind, config = OWN[metadata["kind"]], Config(**json.loads(metadata["config"]))
+        kind, form = OWN[metadata["kind"]]
+        config = form(**json.loads(metadata["config"]))
     except (KeyError, TypeError, ValueError) as error:
         cure = "for a published checkpoint use load(path, family)"
         raise ValueError(f"{path}: not a model that this version's save wrote ({error}); {cure}") from None
@@ -181,7 +210,7 @@ def load_own(path: str | Path) -> GPT | BERT | T5:
         missing, left = shortened(wanted - tensors.keys()), shortened(tensors.keys() - wanted)
         raise ValueError(f"{path}: {missing} missing, {left} left over for the configuration in the file")
     with _named(path):
-        _fill(model, tensors)
+        _fill(model, {name: x.float() for name, x in tensors.items()} if metadata.get("half") == "true" else tensors)
     _tie(model)
     return model
 

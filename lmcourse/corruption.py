@@ -1,5 +1,6 @@
 """Spans cut out, one sentinel left for each, and the sequence that says what stood there (T5, Raffel et al. 2020)."""
 
+import bisect
 from collections.abc import Sequence
 from numbers import Real
 
@@ -12,14 +13,14 @@ from lmcourse.objectives import check_rate, check_tokens
 
 
 def noise_mask(T: int, *, rate: float = 0.15, mean_span: float = 3.0, generator: torch.Generator) -> Tensor:
-    """[T] bool: which tokens are cut out. Raffel et al. 2020, section 3.3.4, as in the released code.
+    """(T,) bool: which tokens are cut out. Raffel et al. 2020, section 3.3.4, as in the released code.
 
     :func:`noise_and_spans` says how many tokens and spans. Kept and dropped text alternate, starting with kept text
     and ending with dropped; all ways to cut both into that many non-empty pieces are equally likely.
     """
     noise, spans = noise_and_spans(T, rate, mean_span)
     arguments.cpu_generator(generator)
-    lengths = torch.stack([_pieces(T - noise, spans, generator), _pieces(noise, spans, generator)], dim=1)  # [spans, 2]
+    lengths = torch.stack([_pieces(T - noise, spans, generator), _pieces(noise, spans, generator)], dim=1)  # (spans, 2)
     return torch.tensor([False, True]).repeat(spans).repeat_interleave(lengths.flatten())
 
 
@@ -38,13 +39,13 @@ def noise_and_spans(T: int, rate: float = 0.15, mean_span: float = 3.0) -> tuple
 
 
 def _pieces(n: int, pieces: int, generator: torch.Generator) -> Tensor:
-    """[pieces] lengths from 1 on that add up to ``n``, all such equally likely."""
+    """(pieces,) lengths from 1 on that add up to ``n``, all such equally likely."""
     cuts = torch.randperm(n - 1, generator=generator)[: pieces - 1].sort().values + 1
     return torch.diff(cuts, prepend=torch.tensor([0]), append=torch.tensor([n]))
 
 
 def corrupt(tokens: Tensor, noise: Tensor, *, sentinels: range, end_id: int | None = None) -> tuple[Tensor, Tensor]:
-    """(inputs, targets) 1-D: ``tokens`` [T] with one sentinel for each run of ``noise`` [T], and what was dropped.
+    """(inputs, targets) 1-D: ``tokens`` (T,) with one sentinel for each run of ``noise`` (T,), and what was dropped.
 
     Inputs: the kept text, the i-th run replaced by ``sentinels[i]``. Targets: each sentinel and the tokens that it
     stands for. A text that ends in kept text has one more sentinel, which closes the targets. ``end_id``, if
@@ -52,8 +53,8 @@ def corrupt(tokens: Tensor, noise: Tensor, *, sentinels: range, end_id: int | No
     in T5's checkpoints, whose table has spare rows, ``range(32_099, 31_999, -1)``.
     """
     _check_corruption(tokens, noise, sentinels, end_id)
-    first = noise & ~F.pad(noise[:-1], (1, 0))  # [T] where a run begins
-    mark = sentinels[0] + 1 - first.cumsum(0)  # [T] the sentinel of the run
+    first = noise & ~F.pad(noise[:-1], (1, 0))  # (T,) where a run begins
+    mark = sentinels[0] + 1 - first.cumsum(0)  # (T,) the sentinel of the run
     inputs = torch.where(first, mark, tokens)[first | ~noise]
     targets = torch.stack([mark, tokens], dim=1)[torch.stack([first, noise], dim=1)]  # a mark goes before its tokens
     closing = [] if noise[-1] else [int(mark[-1]) - 1]
@@ -62,7 +63,7 @@ def corrupt(tokens: Tensor, noise: Tensor, *, sentinels: range, end_id: int | No
 
 
 def restore(inputs: Tensor, targets: Tensor, *, sentinels: range, end_id: int | None = None) -> Tensor:
-    """The text [T] that :func:`corrupt` took apart: each sentinel of ``inputs`` replaced by its part of ``targets``.
+    """The text (T,) that :func:`corrupt` took apart: each sentinel of ``inputs`` replaced by its part of ``targets``.
 
     Both 1-D, read up to ``end_id``, so that padding after it does not matter. What stands in ``targets`` before the
     first sentinel is left out. ``ValueError`` where ``targets`` lacks a sentinel of ``inputs``.
@@ -98,7 +99,7 @@ def span_corruption(
     mean_span: float = 3.0,
     generator: torch.Generator,
 ) -> tuple[Tensor, Tensor]:
-    """(inputs, targets) 1-D: :func:`corrupt` of ``tokens`` [T] by a :func:`noise_mask` drawn for it."""
+    """(inputs, targets) 1-D: :func:`corrupt` of ``tokens`` (T,) by a :func:`noise_mask` drawn for it."""
     check_tokens(tokens, ndim=1, least=2)
     noise = noise_mask(len(tokens), rate=rate, mean_span=mean_span, generator=generator).to(tokens.device)
     return corrupt(tokens, noise, sentinels=sentinels, end_id=end_id)
@@ -107,9 +108,9 @@ def span_corruption(
 def span_corruption_batch(
     texts: Sequence[Tensor], *, pad_id: int, input_length: int, target_length: int, **settings
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """inputs [B, S], targets and weights [B, T]: :func:`span_corruption` of each text, padded to the lengths given.
+    """inputs (B, S), targets and weights (B, T): :func:`span_corruption` of each text, padded to the lengths given.
 
-    ``texts``: B tensors 1-D, or one [B, T]; :func:`span_corruption_lengths` says how long they may be. Weights are 0
+    ``texts``: B tensors 1-D, or one (B, T); :func:`span_corruption_lengths` says how long they may be. Weights are 0
     for padding. ``settings``: those of :func:`span_corruption`.
     """
     arguments.listed("texts", texts, "tensors of ids, one a text")
@@ -126,7 +127,7 @@ def span_corruption_batch(
 
 
 def _padded(name: str, rows: Sequence[Tensor], length: int, pad_id: int) -> tuple[Tensor, Tensor]:
-    """[B, length] ids and 1 where they are not padding."""
+    """(B, length) ids and 1 where they are not padding."""
     arguments.whole(name, length)
     longest = max(map(len, rows))
     if longest > length:
@@ -148,9 +149,11 @@ def span_corruption_lengths(input_length: int, rate: float = 0.15, mean_span: fl
     arguments.whole("input_length", input_length)
     if input_length < 3:
         raise ValueError(f"input_length: got {input_length}, expected 3 or more: a token, a sentinel and the end")
-    T = 2
-    while _lengths(T + 1, rate, mean_span)[0] <= input_length:
-        T += 1
+    beyond = 3
+    while _lengths(beyond, rate, mean_span)[0] <= input_length:
+        beyond *= 2
+    # Neither kept tokens nor spans become fewer as T grows, so that the inputs do not become shorter.
+    T = 1 + bisect.bisect(range(2, beyond), input_length, key=lambda T: _lengths(T, rate, mean_span)[0])
     return T, _lengths(T, rate, mean_span)[1]
 
 

@@ -152,8 +152,13 @@ def sentences(docs: Iterable[Document]) -> list[list[str]]:
     for i, d in enumerate(docs):
         if not isinstance(d, Document):
             raise TypeError(f"docs[{i}]: got {type(d).__name__}, expected {expected}")
-    found = (words(piece) for d in docs for piece in _SENTENCE_END.split(d.text))
-    return [s for s in found if s]
+    return [sentence for d in docs for sentence in split(d.text)]
+
+
+def split(text: str) -> list[list[str]]:
+    """The sentences of a text, each a list of lower-case words; empty ones are left out."""
+    found = (words(piece) for piece in _SENTENCE_END.split(text))
+    return [sentence for sentence in found if sentence]
 
 
 # ------------------------------------------------------------------------------------ word lists

@@ -1,6 +1,7 @@
 """Where to compute: CPU, CUDA, XLA (a TPU) or MPS, chosen once and with a sentence that says why.
 
-Everything that concerns a TPU stands in this file, so that another backend can take torch_xla's place.
+What torch_xla is asked for stands in ``_xla``. Training is the same everywhere: :func:`move` the model, make the
+optimiser, and end each step with :func:`step_done`.
 """
 
 import contextlib
@@ -11,6 +12,10 @@ import sys
 from dataclasses import dataclass
 
 import torch
+from torch import nn
+
+from lmcourse import _xla
+from lmcourse._xla import Absent, Broken, first_line
 
 VARIABLE = "LMCOURSE_DEVICE"
 NAMES = ("cpu", "cuda", "cuda:N", "xla", "tpu", "mps")
@@ -36,14 +41,6 @@ class Device:
         return self.reason
 
 
-class _Absent(RuntimeError):
-    """The device is not here; the message says why."""
-
-
-class _Broken(_Absent):
-    """The device seems to be here but cannot be used, which the reader should hear of."""
-
-
 def choose(override: str | torch.device | None = None, *, cpu_bf16: bool = False) -> Device:
     """The device to use. The first of these that is present:
 
@@ -66,9 +63,9 @@ def choose(override: str | torch.device | None = None, *, cpu_bf16: bool = False
     for probe in (_tpu, _accelerator):
         try:
             return probe()
-        except _Broken as why:
+        except Broken as why:
             broken.append(str(why))
-        except _Absent:
+        except Absent:
             pass
     return _cpu(cpu_bf16, "; ".join(broken) or "no accelerator found")
 
@@ -84,18 +81,14 @@ def _named(name: str, source: str, cpu_bf16: bool) -> Device:
             return _cpu(cpu_bf16, f"asked for by {source}")
         if kind == "cuda":
             return _cuda(int(number) if colon else None)
-        return {"xla": _xla, "tpu": _tpu, "mps": _mps}[kind]()
-    except _Absent as why:
+        return {"xla": _torch_xla, "tpu": _tpu, "mps": _mps}[kind]()
+    except Absent as why:
         raise ValueError(
             f"{source}: {name!r} was asked for, but {why}; use 'cpu', or leave it out to let the course choose"
         ) from why
 
 
 # ---------------------------------------------------------------------------------------- probes
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 def _cpu(bf16: bool, why: str) -> Device:
@@ -118,28 +111,28 @@ def _accelerator() -> Device:
     try:
         found = torch.accelerator.current_accelerator(check_available=True)
     except RuntimeError as error:  # for one, a driver older than the build expects
-        raise _Broken(f"torch cannot ask for an accelerator ({_first_line(error)})") from error
+        raise Broken(f"torch cannot ask for an accelerator ({first_line(error)})") from error
     if found is None:
-        raise _Absent("torch reports no accelerator")
+        raise Absent("torch reports no accelerator")
     if found.type not in ("cuda", "mps"):
-        raise _Broken(f"the accelerator {found.type!r} is not one that the course knows")
+        raise Broken(f"the accelerator {found.type!r} is not one that the course knows")
     return _cuda(found.index) if found.type == "cuda" else _mps()
 
 
 def _cuda(index: int | None) -> Device:
     if not torch.cuda.is_available():
         built = torch.version.cuda or torch.version.hip
-        raise _Absent("torch finds no CUDA device" if built else "this build of torch has no CUDA support")
+        raise Absent("torch finds no CUDA device" if built else "this build of torch has no CUDA support")
     try:
         count = torch.cuda.device_count()
         if index is not None and index >= count:
-            raise _Absent(f"there are {count} CUDA devices, counted from 0")
+            raise Absent(f"there are {count} CUDA devices, counted from 0")
         index = torch.cuda.current_device() if index is None else index
         name, (major, minor) = torch.cuda.get_device_name(index), torch.cuda.get_device_capability(index)
-    except _Absent:
+    except Absent:
         raise
     except (RuntimeError, AssertionError) as error:
-        raise _Broken(f"CUDA does not start ({_first_line(error)})") from error
+        raise Broken(f"CUDA does not start ({first_line(error)})") from error
     device = torch.device("cuda", index)
     if major >= 8:
         return Device("cuda", device, f"CUDA: {name} (compute capability {major}.{minor}); bf16", torch.bfloat16)
@@ -148,36 +141,21 @@ def _cuda(index: int | None) -> Device:
 
 def _mps() -> Device:
     if not torch.backends.mps.is_available():
-        raise _Absent("torch finds no MPS device (it needs a Mac with Apple's GPU)")
+        raise Absent("torch finds no MPS device (it needs a Mac with Apple's GPU)")
     return Device("mps", torch.device("mps", 0), "MPS: the GPU of this Mac; fp32")
 
 
-def _start_xla():
-    """(module torch_xla, its default device, the hardware's name); :class:`_Absent` where it is missing."""
-    try:
-        import torch_xla
-        import torch_xla.runtime
-
-        return torch_xla, torch_xla.device(), torch_xla.runtime.device_type() or "unknown hardware"
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] == "torch_xla":
-            raise _Absent("torch_xla is not installed") from error
-        raise _Broken(f"torch_xla does not start ({_first_line(error)})") from error
-    except Exception as error:  # a wheel for another torch, or a TPU in use, fails in any of many ways
-        raise _Broken(f"torch_xla does not start ({_first_line(error)})") from error
-
-
-def _xla() -> Device:
-    _, device, hardware = _start_xla()
+def _torch_xla() -> Device:
+    device, hardware = _xla.start()
     if hardware == "TPU":
         return Device("xla", device, "XLA: a TPU; bf16", torch.bfloat16)
     return Device("xla", device, f"XLA: torch_xla on {hardware}; fp32")
 
 
 def _tpu() -> Device:
-    found = _xla()
+    found = _torch_xla()
     if found.autocast_dtype is None:
-        raise _Absent("torch_xla finds no TPU")
+        raise Absent("torch_xla finds no TPU")
     return found
 
 
@@ -196,8 +174,8 @@ def seed(n: int) -> torch.Generator:
     if not 0 <= n < 2**63:
         raise ValueError(f"n: got {n}, expected 0 <= n < 2**63")
     torch.manual_seed(n)
-    with contextlib.suppress(_Absent):
-        _start_xla()[0].manual_seed(n)  # torch.manual_seed does not reach torch_xla
+    with contextlib.suppress(Absent):
+        _xla.seed(n)
     return torch.Generator().manual_seed(n)
 
 
@@ -208,11 +186,57 @@ def seed_from(*numbers: int) -> int:
 
 def autocast(device: Device) -> contextlib.AbstractContextManager:
     """A context in which torch computes in ``device.autocast_dtype``; no change where that is None."""
-    if not isinstance(device, Device):
-        raise TypeError(f"device: got {type(device).__name__}, expected the Device that choose() returns")
+    _check(device)
     if device.autocast_dtype is None:
         return contextlib.nullcontext()
     return torch.autocast(device.torch_device.type, dtype=device.autocast_dtype)
+
+
+def _check(device: Device) -> None:
+    if not isinstance(device, Device):
+        raise TypeError(f"device: got {type(device).__name__}, expected the Device that choose() returns")
+
+
+# ------------------------------------------------------------------------------ moving, steps, memory
+
+
+def move(model: nn.Module, device: Device) -> nn.Module:
+    """``model`` itself, moved to the device; parameters that were one tensor still are.
+
+    ``model.to`` makes new parameters on XLA, one for each place: an output matrix tied to the embedding would become a
+    second one and train apart. So make the optimiser after this, from the model's parameters.
+    """
+    _check(device)
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"model: got {type(model).__name__}, expected a torch.nn.Module")
+    places: dict[int, list[str]] = {}  # the names of each parameter
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        places.setdefault(id(parameter), []).append(name)
+    model.to(device.torch_device)
+    for first, *others in places.values():
+        for owner, _, name in (other.rpartition(".") for other in others):
+            setattr(model.get_submodule(owner), name, model.get_parameter(first))
+    return model
+
+
+def step_done(device: Device) -> None:
+    """The end of a training step. XLA only records a step, and compiles and runs it here; others have run it already.
+
+    It compiles anew for each new shape, so pad to a fixed length; values read before this run half a step. Read the
+    loss afterwards, and not at every step.
+    """
+    _check(device)
+    if device.kind == "xla":
+        _xla.run()
+
+
+def synchronise(device: Device) -> None:
+    """Wait until the device has done what it was asked for: before looking at the clock."""
+    _check(device)
+    if device.kind == "xla":
+        _xla.run(wait=True)
+    elif device.kind != "cpu":
+        torch.accelerator.synchronize(device.torch_device)
 
 
 def keep_memory() -> bool:

@@ -50,6 +50,8 @@ def generate(
     ``stop``: one id or several. A row that generated one repeats it to the end; those in the prompt do not count.
 
     ``cached``: each token is read once; if not, all are read again for each new one. Tokens are the same.
+
+    On XLA every length compiles anew, which takes seconds: for long texts move the model to the CPU.
     """
     model = _model(next_scores)
     _check_reading(next_scores, model, tokens, new, attention_mask, cached)
@@ -58,7 +60,7 @@ def generate(
     reader = _Reader(next_scores, cached, attention_mask, new)
     rule = functools.partial(distribution, temperature=temperature, top_k=top_k, top_p=top_p) if temperature else None
     uniform = torch.rand(len(tokens), new, dtype=torch.float64, generator=generator) if temperature else None
-    with torch.inference_mode(), _evaluation(model):
+    with _evaluation(model, tokens.device):
         text = _extend(reader, tokens, new, rule, uniform, stops)
     return text.clone()  # made outside, it is an ordinary tensor, with which one can train
 
@@ -147,7 +149,7 @@ def log_probabilities(model: nn.Module, tokens: Tensor, attention_mask: Tensor |
         raise TypeError(f"model: got {came(model)}, expected one that sees earlier tokens only, such as a GPT")
     if not isinstance(tokens, Tensor) or tokens.ndim != 2 or tokens.shape[1] < 2:
         raise ValueError(f"tokens: got {came(tokens)}, expected (B, T), T from 2 on; the first token is not scored")
-    with torch.inference_mode(), _evaluation(model):
+    with _evaluation(model, tokens.device):
         scores = model(tokens, attention_mask)[:, :-1]  # (B, T - 1, V)
         scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
         logs = scores.gather(-1, tokens[:, 1:, None])[..., 0] - scores.logsumexp(-1)
@@ -180,12 +182,15 @@ def _model(next_scores: NextScores) -> nn.Module | None:
 
 
 @contextmanager
-def _evaluation(model: nn.Module | None) -> Iterator[None]:
+def _evaluation(model: nn.Module | None, device: torch.device) -> Iterator[None]:
+    """No gradients, no dropout."""
     training = [] if model is None else [module for module in model.modules() if module.training]
+    mode = torch.no_grad() if device.type == "xla" else torch.inference_mode()  # XLA cannot record the faster one
     try:
         for module in training:
             module.training = False
-        yield
+        with mode:
+            yield
     finally:
         for module in training:
             module.training = True

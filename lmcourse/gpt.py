@@ -6,7 +6,7 @@ Mask: causal. Objective: ``objectives.causal_lm``. Beyond what all three models 
 import torch
 from torch import Tensor, nn
 
-from lmcourse.arguments import no_padding_last
+from lmcourse.arguments import can_look, no_padding_last
 from lmcourse.configuration import Config
 from lmcourse.initialisation import initialise, new_linear
 from lmcourse.multihead import Cache, tokens_read
@@ -90,7 +90,7 @@ def last(x: Tensor, attention_mask: Tensor | None = None) -> Tensor:
     """The state of the last real token of each row: (B, T, D) → (B, D)."""
     if attention_mask is None:
         return x[:, -1]
-    if not bool(attention_mask.any(-1).all()):
+    if can_look(attention_mask) and not bool(attention_mask.any(-1).all()):
         raise ValueError("attention_mask: got a row that is False throughout, expected a token or more in each")
     places = torch.arange(x.shape[1], device=x.device) * attention_mask  # 0 at padding
     return x[torch.arange(len(x), device=x.device), places.argmax(-1)]

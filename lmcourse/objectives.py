@@ -30,9 +30,10 @@ SPLIT = (0.8, 0.1, 0.1)  # of the chosen tokens: replaced by [MASK], by a random
 def cross_entropy(logits: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
     """Σ w · -log p(target) / Σ w, in nats: the weighted mean over positions, a scalar.
 
-    ``logits`` [..., V], ``targets`` [...] int64, ``weights`` [...] from 0 on, or bool. Each position is weighted
+    ``logits`` (..., V), ``targets`` (...) int64, ``weights`` (...) from 0 on, or bool. Each position is weighted
     before the mean is taken. Where the weight is 0, the target may be anything (-100, too): neither loss nor
-    gradient depends on it. ``ValueError`` where every weight is 0. Half precision is summed in float32.
+    gradient depends on it. ``ValueError`` where every weight is 0; on XLA, where values are not looked at, NaN. Half
+    precision is summed in float32.
     """
     _check_loss(logits, targets, weights)
     counts = weights > 0
@@ -48,7 +49,7 @@ def cross_entropy(logits: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
 
 
 def causal_lm(tokens: Tensor, pad_id: int | None = None) -> tuple[Tensor, Tensor, Tensor]:
-    """Every token from those before it: ``tokens`` [B, T] → inputs, targets, weights [B, T - 1].
+    """Every token from those before it: ``tokens`` (B, T) → inputs, targets, weights (B, T - 1).
 
     The target of a position is the token that follows it. Where that is ``pad_id``, the weight is 0; texts are
     padded on the right. Radford et al. 2018, eq. 1.
@@ -60,26 +61,26 @@ def causal_lm(tokens: Tensor, pad_id: int | None = None) -> tuple[Tensor, Tensor
 
 
 def prefix_lm(tokens: Tensor, prefix: int | Tensor, pad_id: int) -> tuple[Tensor, Tensor, Tensor]:
-    """The second part of a text from the first: inputs [B, P], targets and weights [B, S].
+    """The second part of a text from the first: inputs (B, S), targets and weights (B, R).
 
-    ``prefix``: how many tokens of ``tokens`` [B, T] are inputs, one number for all or [B] int64; from 1 on, and
+    ``prefix``: how many tokens of ``tokens`` (B, T) are inputs, one number for all or (B,) int64; from 1 on, and
     fewer than the row has without its padding on the right. Both parts are padded with ``pad_id`` to the longest of
     the batch; weights are 0 there. For an encoder and a decoder, which itself shifts the targets. Raffel et al. 2020,
     section 3.2.3; its code draws the prefix: :func:`draw_prefix`.
     """
     check_tokens(tokens, least=2)
-    length = _lengths(tokens, pad_id)  # [B]
+    length = _lengths(tokens, pad_id)  # (B,)
     prefix = _check_prefix(prefix, length)
     place = torch.arange(tokens.shape[1], device=tokens.device)
     inputs = tokens.masked_fill(place >= prefix[:, None], pad_id)[:, : int(prefix.max())]
-    suffix = place[: int((length - prefix).max())] + prefix[:, None]  # [B, S] places in tokens
+    suffix = place[: int((length - prefix).max())] + prefix[:, None]  # (B, R) places in tokens
     inside = suffix < length[:, None]
     targets = tokens.gather(1, suffix.clamp(max=tokens.shape[1] - 1)).masked_fill(~inside, pad_id)
     return inputs, targets, inside.float()
 
 
 def _lengths(tokens: Tensor, pad_id: int) -> Tensor:
-    """[B]: how many tokens stand before the padding on the right."""
+    """(B,): how many tokens stand before the padding on the right."""
     real = tokens != pad_id
     if bool((real[:, 1:] & ~real[:, :-1]).any()):
         raise ValueError(f"tokens: got a token after padding (id {pad_id}), expected padding on the right")
@@ -87,7 +88,7 @@ def _lengths(tokens: Tensor, pad_id: int) -> Tensor:
 
 
 def draw_prefix(tokens: Tensor, pad_id: int, generator: torch.Generator) -> Tensor:
-    """[B] lengths for :func:`prefix_lm`, uniform on 1 to n - 1 for a row of n tokens without its padding."""
+    """(B,) lengths for :func:`prefix_lm`, uniform on 1 to n - 1 for a row of n tokens without its padding."""
     check_tokens(tokens, least=2)
     arguments.cpu_generator(generator)
     most = _lengths(tokens, pad_id) - 1
@@ -114,9 +115,9 @@ def masked_lm(
     split: tuple[float, float, float] = SPLIT,
     generator: torch.Generator,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Some tokens from the corrupted text: inputs, targets, weights [B, T], all three like ``tokens`` [B, T].
+    """Some tokens from the corrupted text: inputs, targets, weights (B, T), all three like ``tokens`` (B, T).
 
-    Of the n tokens of a row that ``candidates`` [B, T] bool allows (all, if None; see :func:`ordinary`), exactly
+    Of the n tokens of a row that ``candidates`` (B, T) bool allows (all, if None; see :func:`ordinary`), exactly
     :func:`budget` are chosen; they have weight 1. Of those the shares ``split`` become ``mask_id``, an id drawn from
     ``random_ids`` (ordinary ids; it may be the same one again), or stay. Devlin et al. 2019, section 3.1. Their code
     counts [CLS] and [SEP] in n as well. Called anew for each epoch, this is RoBERTa's dynamic masking.
@@ -144,7 +145,7 @@ def budget(n: Tensor, rate: float) -> Tensor:
 def replaced(
     tokens: Tensor, chosen: Tensor, u: Tensor, mask_id: int, random_ids: range, split: tuple, generator: torch.Generator
 ) -> Tensor:
-    """``tokens`` [B, T] with the ``chosen`` ones masked, drawn anew or kept, as ``u`` [B, T] in [0, 1) falls."""
+    """``tokens`` (B, T) with the ``chosen`` ones masked, drawn anew or kept, as ``u`` (B, T) in [0, 1) falls."""
     drawn = torch.randint(random_ids.start, random_ids.stop, tokens.shape, generator=generator).to(tokens.device)
     masked, random = u < split[0], u < split[0] + split[1]
     inputs = torch.where(chosen & random, drawn, tokens)
@@ -165,6 +166,8 @@ def _check_loss(logits: Tensor, targets: Tensor, weights: Tensor) -> None:
     for name, value in (("targets", targets), ("weights", weights)):
         if list(value.shape) != shape:
             raise ValueError(f"{name}: got shape {list(value.shape)}, expected {shape}: one for each row of logits")
+    if not arguments.can_look(weights):
+        return
     right = (weights >= 0) & (weights < torch.inf)
     known = (weights == 0) | ((targets >= 0) & (targets < V))
     some, right, known = torch.stack([(weights > 0).any(), right.all(), known.all()]).tolist()  # one wait for a device
@@ -177,7 +180,7 @@ def _check_loss(logits: Tensor, targets: Tensor, weights: Tensor) -> None:
 
 
 def check_tokens(tokens: Tensor, ndim: int = 2, least: int = 1) -> None:
-    """``tokens`` is int64 [B, T] or, with ``ndim`` 1, [T]; T is at least ``least`` and B at least 1."""
+    """``tokens`` is int64 (B, T) or, with ``ndim`` 1, (T,); T is at least ``least`` and B at least 1."""
     shape = "[B, T]" if ndim == 2 else "[T]"
     if not isinstance(tokens, Tensor) or tokens.dtype != torch.int64:
         raise TypeError(f"tokens: got {arguments.came(tokens)}, expected int64 ids {shape}; use torch.tensor([...])")
@@ -188,7 +191,7 @@ def check_tokens(tokens: Tensor, ndim: int = 2, least: int = 1) -> None:
 
 
 def check_masking(tokens, mask_id, random_ids, candidates, rate, split, generator) -> Tensor:
-    """The candidates, bool [B, T], at least one in each row."""
+    """The candidates, bool (B, T), at least one in each row."""
     check_tokens(tokens)
     arguments.cpu_generator(generator)
     arguments.kind("random_ids", random_ids, range, "use range(first, last + 1) of the ordinary ids")
@@ -222,7 +225,7 @@ def check_rate(rate: float) -> None:
 
 
 def _check_prefix(prefix: int | Tensor, length: Tensor) -> Tensor:
-    """[B] numbers of tokens, each from 1 to one less than ``length`` [B]."""
+    """(B,) numbers of tokens, each from 1 to one less than ``length`` (B,)."""
     prefix = torch.as_tensor(prefix, device=length.device)
     if prefix.dtype != torch.int64:
         raise TypeError(f"prefix: got {arguments.came(prefix)}, expected a whole number or [B] int64")

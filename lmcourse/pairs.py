@@ -1,5 +1,6 @@
 """Pairs of passages, half of which follow one another: BERT's next-sentence prediction (Devlin et al. 2019)."""
 
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -13,10 +14,10 @@ from lmcourse import arguments
 class SentencePairs:
     """N pairs [CLS] A [SEP] B [SEP], padded on the right."""
 
-    tokens: Tensor  # [N, T] int64
-    segments: Tensor  # [N, T] int64: 0 for [CLS] A [SEP], 1 for B [SEP], 0 for padding
-    labels: Tensor  # [N] int64: 0 where B follows A, 1 where it comes from another document; both carry loss
-    attention_mask: Tensor  # [N, T] bool: False for padding
+    tokens: Tensor  # (N, T) int64
+    segments: Tensor  # (N, T) int64: 0 for [CLS] A [SEP], 1 for B [SEP], 0 for padding
+    labels: Tensor  # (N,) int64: 0 where B follows A, 1 where it comes from another document; both carry loss
+    attention_mask: Tensor  # (N, T) bool: False for padding
 
 
 def next_sentence(
@@ -70,10 +71,11 @@ def _elsewhere(documents, i: int, room: int, generator: torch.Generator) -> list
 
 
 def _truncated(a: list[int], b: list[int], room: int, generator: torch.Generator) -> tuple[list[int], list[int]]:
+    a, b = deque(a), deque(b)  # which lose either end at once, however long they are
     while len(a) + len(b) > room:
         longer = a if len(a) > len(b) else b
-        longer.pop(-_draw(2, generator))  # 0 is the first, -1 the last
-    return a, b
+        longer.pop() if _draw(2, generator) else longer.popleft()
+    return list(a), list(b)
 
 
 def _laid_out(pairs: list, cls_id: int, sep_id: int, pad_id: int, length: int) -> SentencePairs:

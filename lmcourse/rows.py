@@ -51,6 +51,57 @@ class Rows:
         return self.ids[torch.stack(starts)[:, None] + torch.arange(self.length)]
 
 
+class Columns:
+    """A text in ``batch`` parts side by side, each read from beginning to end, then again, ``length`` + 1 ids at once.
+
+    Row b of a batch begins with the last id of row b of the batch before: a recurrent model goes on with its states.
+    """
+
+    def __init__(self, ids: Tensor, length: int, batch: int):
+        arguments.whole("length", length), arguments.whole("batch", batch)
+        if len(ids) < batch * (length + 1):
+            raise ValueError(f"ids: got {len(ids)}, expected {batch * (length + 1)} or more: batch rows of length + 1")
+        self.length, self.parts = length, ids[: len(ids) // batch * batch].view(batch, -1)
+        self.epoch = (self.parts.shape[1] - 1) // length  # batches
+
+    def __call__(self, first: int, count: int) -> Tensor:
+        if count != len(self.parts):
+            raise ValueError(f"count: got {count}, expected {len(self.parts)}, the parts of the text")
+        start = first // count % self.epoch * self.length
+        return self.parts[:, start : start + self.length + 1]
+
+
+class Sentences:
+    """Sentences of words, each epoch in another order, those of one batch of about the same length.
+
+    What is longer than ``longest`` words is cut. ``sentences(first, count)``: as those of :class:`Rows`, where all
+    calls ask for the same ``count``.
+    """
+
+    POOL = 64  # batches, in which sentences are sorted by length
+
+    def __init__(self, sentences: list[list[str]], longest: int, seed: int = 0):
+        arguments.whole("longest", longest)
+        self.sentences = [s[i : i + longest] for s in sentences for i in range(0, len(s), longest)]
+        self.seed, self._batches = seed, functools.lru_cache(2)(self._drawn)
+
+    def _drawn(self, epoch: int, count: int) -> list[list[int]]:
+        generator = torch.Generator().manual_seed(seed_from(self.seed, epoch))
+        order = torch.randperm(len(self.sentences), generator=generator).tolist()
+        pools = [order[i : i + count * self.POOL] for i in range(0, len(order), count * self.POOL)]
+        order = [i for pool in pools for i in sorted(pool, key=lambda i: len(self.sentences[i]))]
+        batches = [order[i : i + count] for i in range(0, len(order) // count * count, count)]
+        return [batches[i] for i in torch.randperm(len(batches), generator=generator).tolist()]
+
+    def __call__(self, first: int, count: int) -> list[list[str]]:
+        arguments.whole("count", count)
+        if count > len(self.sentences):
+            most = len(self.sentences)
+            raise ValueError(f"count: got {count}, expected at most {most}, the sentences that there are")
+        epoch, batch = divmod(first // count, len(self.sentences) // count)
+        return [self.sentences[i] for i in self._batches(epoch, count)[batch]]
+
+
 class Stream:
     """Texts that come one by one, in rows of ``length`` ids: each row is read once, in the order of the texts.
 

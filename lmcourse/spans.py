@@ -12,7 +12,7 @@ from lmcourse.objectives import SPLIT, budget, check_candidates, check_masking, 
 
 @dataclass(frozen=True)
 class MaskedSpans:
-    """What a model reads and what it has to say, [B, T] each. Left, right and place are 0 where the weight is 0.
+    """What a model reads and what it has to say, (B, T) each. Left, right and place are 0 where the weight is 0.
 
     Spans that met are one and may be long; SpanBERT's code predicts no more than 20 tokens of each from its neighbours.
     """
@@ -52,7 +52,7 @@ def span_masking(
 ) -> MaskedSpans:
     """Spans of whole words from the corrupted text. Joshi et al. 2020, sections 3.1 and 3.2.
 
-    ``tokens`` [B, T], ``word_starts`` [B, T] bool: where a word begins. Spans start at a word drawn uniformly from
+    ``tokens`` (B, T), ``word_starts`` (B, T) bool: where a word begins. Spans start at a word drawn uniformly from
     those not yet hidden and take a length in words from :func:`span_length_probabilities`, until exactly
     :func:`lmcourse.objectives.budget` tokens of a row are hidden; the last span is cut there, within a word if need be,
     as in SpanBERT's code (which rounds the budget up and favours long words as starts). Spans stop before a token
@@ -91,7 +91,7 @@ def _hidden(starts: list, candidates: list, order: list, lengths: list, count: i
 
 
 def boundaries(chosen: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """(left, right, place) of each chosen token, [B, T] as in :class:`MaskedSpans`; a run of them is a span."""
+    """(left, right, place) of each chosen token, (B, T) as in :class:`MaskedSpans`; a run of them is a span."""
     T = chosen.shape[1]
     at = torch.arange(T, device=chosen.device).expand_as(chosen)
     left = at.masked_fill(chosen, -1).cummax(1).values  # the last place so far that is not chosen

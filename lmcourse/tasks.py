@@ -15,61 +15,96 @@ from torch.nn import functional as F
 
 from lmcourse import arguments, course, data
 from lmcourse.bert import BERT
+from lmcourse.characters import MARKS, bidirectional_lm
 from lmcourse.configuration import Config
 from lmcourse.corruption import noise_and_spans, span_corruption_batch
 from lmcourse.device import seed
+from lmcourse.elmo import ELMo, ELMoConfig
 from lmcourse.gpt import GPT
-from lmcourse.objectives import causal_lm, masked_lm, ordinary
+from lmcourse.objectives import causal_lm, check_rate, masked_lm, ordinary
 from lmcourse.optimisation import Settings
-from lmcourse.rows import Rows, Stream, joined
+from lmcourse.rows import Columns, Rows, Sentences, Stream
 from lmcourse.t5 import T5
+from lmcourse.ulmfit import AWDConfig, AWDLSTM
 
 Batch = tuple[Tensor, Tensor, Tensor]
 
-# ------------------------------------------------------------------------------------------ the three objectives
+# ------------------------------------------------------------------------------------------ objectives
 
 SENTINELS = range(course.FIRST_SENTINEL, course.FIRST_SENTINEL - course.SENTINELS, -1)
 ORDINARY = range(len(course.SPECIALS), course.SIZE)
 
 
-def causal(rows: Tensor, generator: torch.Generator) -> Batch:
-    """Each token from those before it, for GPT: rows (B, T) → three times (B, T - 1)."""
+def begun(rows: Tensor) -> Tensor:
+    """Each row after [CLS]: (B, T) → (B, T + 1)."""
+    return F.pad(rows, (1, 0), value=course.CLS)
+
+
+def causal(rows: Tensor, generator: torch.Generator, rate: float) -> Batch:
+    """Each token from those before it, for GPT: rows (B, T) → three times (B, T)."""
+    return causal_lm(begun(rows))
+
+
+def masked(rows: Tensor, generator: torch.Generator, rate: float = 0.15) -> Batch:
+    """Some tokens from all others, for BERT: rows (B, T) → three times (B, T + 1)."""
+    rows = begun(rows)
+    options = dict(mask_id=course.MASK, random_ids=ORDINARY, candidates=ordinary(rows, [course.CLS, course.SEP]))
+    return masked_lm(rows, rate=rate, generator=generator, **options)
+
+
+def spans(rows: Tensor, generator: torch.Generator, rate: float = 0.15) -> Batch:
+    """Dropped spans from the rest, for T5: rows (B, T) → inputs (B, S), targets and weights (B, U)."""
+    rows = begun(rows)
+    noise, count = noise_and_spans(rows.shape[1], rate)
+    lengths = dict(input_length=rows.shape[1] - noise + count + 1, target_length=noise + count + 1)
+    ids = dict(sentinels=SENTINELS, end_id=course.END, pad_id=course.PAD)
+    return span_corruption_batch(rows, rate=rate, **lengths, **ids, generator=generator)
+
+
+def continued(rows: Tensor, generator: torch.Generator, rate: float) -> Batch:
+    """Each token from all before it in the text, for AWD-LSTM: rows (B, T + 1) → three times (B, T)."""
     return causal_lm(rows)
 
 
-def masked(rows: Tensor, generator: torch.Generator) -> Batch:
-    """Some tokens from all others, for BERT: rows (B, T) → three times (B, T)."""
-    candidates = ordinary(rows, [course.CLS, course.SEP])
-    return masked_lm(rows, mask_id=course.MASK, random_ids=ORDINARY, candidates=candidates, generator=generator)
+def both_ways(sentences: list[list[str]], generator: torch.Generator, rate: float) -> Batch:
+    """Each word from those before and from those after it, for ELMo: B sentences → (B, T, C) and twice (B, T)."""
+    return bidirectional_lm(sentences, course.words())
 
 
-def spans(rows: Tensor, generator: torch.Generator) -> Batch:
-    """Dropped spans from the rest, for T5: rows (B, T) → inputs (B, S), targets and weights (B, U)."""
-    noise, count = noise_and_spans(rows.shape[1])
-    lengths = dict(input_length=rows.shape[1] - noise + count + 1, target_length=noise + count + 1)
-    ids = dict(sentinels=SENTINELS, end_id=course.END, pad_id=course.PAD)
-    return span_corruption_batch(rows, **lengths, **ids, generator=generator)
+@dataclass(frozen=True)
+class Family:
+    """A model, the class of its configuration, how its text is cut, and its objective."""
+
+    model: type
+    config: type
+    cut: str
+    objective: Callable[..., Batch]
 
 
-OBJECTIVES = {"GPT": causal, "BERT": masked, "T5": spans}
-MODELS = {"GPT": GPT, "BERT": BERT, "T5": T5}
+FAMILIES = {
+    "GPT": Family(GPT, Config, "rows", causal),
+    "BERT": Family(BERT, Config, "rows", masked),
+    "T5": Family(T5, Config, "rows", spans),
+    "AWDLSTM": Family(AWDLSTM, AWDConfig, "columns", continued),
+    "ELMo": Family(ELMo, ELMoConfig, "sentences", both_ways),
+}
 
 
 @dataclass
 class Draw:
-    """The batch of a step: ``batch`` rows of ``source``, each after [CLS], through ``objective``.
+    """The batch of a step: ``batch`` rows of ``source``, through ``objective``.
 
     ``about``: whose text it is, which may not change within a run.
     """
 
-    source: Rows | Stream
+    source: Callable
     batch: int
-    objective: Callable[[Tensor, torch.Generator], Batch]
+    objective: Callable[..., Batch]
+    rate: float = 0.15
     about: dict = field(default_factory=dict)
 
     def __call__(self, step: int, generator: torch.Generator) -> Batch:
-        rows = self.source(step * self.batch, self.batch)
-        return self.objective(F.pad(rows, (1, 0), value=course.CLS), generator)
+        return self.objective(self.source(step * self.batch, self.batch), generator, self.rate)
 
     def carried(self) -> dict[str, Tensor]:
         return self.source.carried() if isinstance(self.source, Stream) else {}
@@ -89,6 +124,7 @@ class Task:
     draw: Draw
     held_out: list[Batch]
     training: Settings
+    carries: bool = False
     spread: str = "ddp"
     cpu_bf16: bool = False
 
@@ -102,14 +138,16 @@ class Data:
     """The table [data] of a configuration: whose text, and how much of it a step reads."""
 
     corpora: Sequence[str] = ("novels", "addresses")
-    length: int = 255  # ids of a row, [CLS] not counted
+    length: int = 255  # of a row: ids, [CLS] not counted; of a sentence: words
     batch: int = 16  # rows of a step
-    held_out: int = 64  # rows of validation documents, spread evenly; of a dataset, none
+    rate: float = 0.15  # of the tokens that BERT and T5 have to foresee; GPT foresees all
+    held_out: int = 4  # batches of validation documents, spread evenly; of a dataset, none
     dataset: dict = field(default_factory=dict)  # instead of corpora: what datasets.load_dataset takes, and column
 
     def __post_init__(self):
         for name in ("length", "batch", "held_out"):
             arguments.whole(name, getattr(self, name))
+        check_rate(self.rate)
         if not isinstance(self.corpora, list | tuple) or not self.corpora or {*self.corpora} - {*data.CORPORA}:
             raise ValueError(f"corpora: got {self.corpora!r}, expected a list of some of {', '.join(data.CORPORA)}")
         if not isinstance(self.dataset, dict):
@@ -156,18 +194,22 @@ def _change(found: dict, change: str) -> None:
 
 def _task(found: dict) -> Task:
     _only("entries", found, ("model", "spread", "cpu_bf16", "config", "data", "training"))
-    kind, bf16 = found.get("model"), found.get("cpu_bf16", False)
-    if kind not in MODELS:
-        raise ValueError(f"model: got {kind!r}, expected one of {', '.join(MODELS)}")
+    name, bf16 = found.get("model"), found.get("cpu_bf16", False)
+    if name not in FAMILIES:
+        raise ValueError(f"model: got {name!r}, expected one of {', '.join(FAMILIES)}")
     if not isinstance(bf16, bool):
         raise ValueError(f"cpu_bf16: got {bf16!r}, expected true or false")
-    config = _table(Config, "config", {"vocabulary": course.SIZE} | _entries(found, "config"))
+    family = FAMILIES[name]
+    size = len(course.words()) + MARKS if family.cut == "sentences" else course.SIZE
+    config = _table(family.config, "config", {"vocabulary": size} | _entries(found, "config"))
     table = _table(Data, "data", _entries(found, "data"))
     training = _table(Settings, "training", _entries(found, "training"))
-    source = _source(table, training.seed)
-    draw = Draw(source, table.batch, OBJECTIVES[kind], {f"data.{name}": x for name, x in asdict(table).items()})
-    held_out = [] if table.dataset else _held_out(table, OBJECTIVES[kind])
-    return Task(MODELS[kind](config, seed(training.seed)), draw, held_out, training, found.get("spread", "ddp"), bf16)
+    source = _source(family, table, training.seed)
+    about = {f"data.{name}": x for name, x in asdict(table).items()}
+    draw = Draw(source, table.batch, family.objective, table.rate, about)
+    held_out = [] if table.dataset else _held_out(family, table)
+    model = family.model(config, seed(training.seed))
+    return Task(model, draw, held_out, training, family.cut == "columns", found.get("spread", "ddp"), bf16)
 
 
 def _entries(found: dict, name: str) -> dict:
@@ -190,27 +232,37 @@ def _only(where: str, entries: dict, known: Sequence[str]) -> None:
         raise ValueError(f"{where}: got {', '.join(sorted(left))}, expected only {', '.join(known)}")
 
 
-def _texts(corpora: Sequence[str], split: str) -> list[str]:
-    return [document.text for corpus in corpora for document in data.documents(corpus, split)]
-
-
-def _source(table: Data, start: int) -> Rows | Stream:
-    encode = course.tokenizer().encode
+def _source(family: Family, table: Data, start: int) -> Callable:
+    if family.cut == "sentences":
+        return Sentences(course.sentences("train", table.corpora), table.length, start)
     if not table.dataset:
-        return Rows(joined(_texts(table.corpora, "train"), encode, course.SEP), table.length, start)
+        ids = course.ids("train", table.corpora)
+        return Columns(ids, table.length, table.batch) if family.cut == "columns" else Rows(ids, table.length, start)
+    if family.cut != "rows":
+        raise ValueError("[data] dataset: got one, expected corpora: only GPT, BERT and T5 read a stream")
     try:
         from datasets import load_dataset
     except ImportError:
         raise ValueError("[data] dataset: it is read by a library that is missing; pip install datasets") from None
     options = dict(table.dataset)
     column = options.pop("column", "text")
-    return Stream(load_dataset(**options, streaming=True), column, table.length, encode, course.SEP)
+    stream = load_dataset(**options, streaming=True)
+    return Stream(stream, column, table.length, course.tokenizer().encode, course.SEP)
 
 
-def _held_out(table: Data, objective: Callable) -> list[Batch]:
-    """The same batches at every look: rows spread evenly over the validation documents, drawn with one seed."""
-    ids = joined(_texts(table.corpora, "validation"), course.tokenizer().encode, course.SEP)
-    starts = torch.linspace(0, len(ids) - table.length, table.held_out).long()
-    rows = F.pad(ids[starts[:, None] + torch.arange(table.length)], (1, 0), value=course.CLS)
-    generator = torch.Generator().manual_seed(0)
-    return [objective(part, generator) for part in rows.split(table.batch)]
+def _held_out(family: Family, table: Data) -> list[Batch]:
+    """The same batches at every look, from places spread evenly over the validation documents."""
+    count, generator = table.held_out * table.batch, torch.Generator().manual_seed(0)
+    if family.cut == "sentences":
+        found = course.sentences("validation", table.corpora)
+        chosen = sorted((s[: table.length] for s in found[:: max(1, len(found) // count)]), key=len)
+        parts = [chosen[i : i + table.batch] for i in range(0, count, table.batch)]
+    else:
+        ids = course.ids("validation", table.corpora)
+        if family.cut == "columns":
+            columns = Columns(ids, table.length, table.batch)
+            parts = [columns(i * table.batch, table.batch) for i in range(min(table.held_out, columns.epoch))]
+        else:
+            starts = torch.linspace(0, len(ids) - table.length, count).long()
+            parts = ids[starts[:, None] + torch.arange(table.length)].split(table.batch)
+    return [family.objective(part, generator, table.rate) for part in parts]

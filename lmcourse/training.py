@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from lmcourse import arguments, checkpoints, distributed, runs, tasks
 from lmcourse._inputs import reporter
-from lmcourse.device import Device, autocast, choose, keep_memory, seed, seed_from
+from lmcourse.device import Device, autocast, choose, keep_memory, move, seed, seed_from, step_done
 from lmcourse.distributed import World
 from lmcourse.optimisation import Settings, adamw, parameter_groups
 from lmcourse.transformer import Block
@@ -31,14 +31,29 @@ Batch = tuple[Tensor, ...]  # inputs, targets, weights, as the objectives give t
 
 
 class Loss(nn.Module):
-    """``model.loss`` as a forward pass, which is what DDP and FSDP call."""
+    """``model.loss`` as a forward pass, which is what DDP and FSDP call.
 
-    def __init__(self, model: nn.Module):
+    With ``carries``, a recurrent model goes on in each batch with the states that it had after the last.
+    """
+
+    def __init__(self, model: nn.Module, carries: bool = False):
         super().__init__()
-        self.model = model
+        self.model, self.states = model, {} if carries else None
 
     def forward(self, *batch: Tensor) -> Tensor:
-        return self.model.loss(*batch)
+        return self.model.loss(*batch) if self.states is None else self.model.loss(*batch, state=self.states)
+
+    def carried(self) -> dict[str, Tensor]:
+        """For a run's saved state: each part of each layer's state, rows first."""
+        states = self.states or {}
+        return {f"{layer}.{i}": part for layer, parts in states.items() for i, part in enumerate(parts)}
+
+    def carry(self, tensors: dict[str, Tensor]) -> None:
+        """Go on where :meth:`carried` was asked."""
+        device = next(self.parameters()).device
+        for name in sorted(tensors):
+            layer = int(name.partition(".")[0])
+            self.states[layer] = (*self.states.get(layer, ()), tensors[name].to(device))
 
 
 def fit(
@@ -50,6 +65,7 @@ def fit(
     held_out: Sequence[Batch] = (),
     groups: Callable[[nn.Module], list[dict]] | None = None,
     device: Device | None = None,
+    carries: bool = False,
     spread: str = "ddp",
     progress: bool | Callable[[float], None] = False,
 ) -> list[dict]:
@@ -62,7 +78,8 @@ def fit(
 
     ``folder``: where state and log are kept; a run that is there already goes on. One process or one ``torchrun`` at a
     time. ``held_out``: batches whose mean loss is logged. ``groups(model)``: of parameters, with their own ``lr`` or
-    ``weight_decay``, in place of the usual two. ``spread``: "ddp" or "fsdp" where ``torchrun`` started several
+    ``weight_decay``, in place of the usual two. ``carries``: a recurrent model's states go on from batch to batch,
+    whose rows then continue those of the last. ``spread``: "ddp" or "fsdp" where ``torchrun`` started several
     processes. ``progress``: True draws a line on stderr.
 
     An entry: step, counted from 1; loss in nats; rate; norm of the gradients before clipping; and of the held-out
@@ -74,12 +91,15 @@ def fit(
     device, report = device or choose(), reporter(progress)
     world = distributed.start(device)
     held_out = [_checked("held_out", batch, world.size) for batch in held_out]
-    _move(model, device.torch_device)
-    module = distributed.spread(Loss(model), _blocks(model), world, device, spread)
+    if carries and settings.parts > 1:
+        raise ValueError(f"parts: got {settings.parts}, expected 1: each row carries its own states")
+    loss_of = Loss(move(model, device), carries)
+    module = distributed.spread(loss_of, _blocks(model), world, device, spread)
     groups = parameter_groups(model, settings.decay) if groups is None else groups(model)
     optimiser = adamw(groups, settings.rate, settings.betas)
     peaks = [group["lr"] for group in optimiser.param_groups]
-    run = runs.Run(folder, _about(settings, model, draw), model, optimiser, draw, world)
+    about = _about(settings, model, draw) | {"carries": carries}
+    run = runs.Run(folder, about, model, optimiser, loss_of, draw, world)
     run.begin()
     cuda = [device.torch_device] if device.kind == "cuda" else []
     with torch.random.fork_rng(cuda), runs.Log(folder, run.done, world.first) as log:
@@ -94,7 +114,9 @@ def fit(
             if settings.due("log", done) or settings.due("validate", done):
                 entry = _entry(done, loss, norm, settings)
                 if held_out and settings.due("validate", done):
+                    carried, loss_of.states = loss_of.states, {} if carries else None  # other text, other states
                     entry["held_out"] = evaluate(module, held_out, device, world)
+                    loss_of.states = carried
                 log.write(entry)
             if folder is not None and settings.due("save", done):
                 _finite(NORM, norm, done)
@@ -120,6 +142,7 @@ def _step(
     norm = nn.utils.clip_grad_norm_(module.parameters(), settings.clip or float("inf"))
     optimiser.step()
     optimiser.zero_grad()
+    step_done(device)
     return world.total(loss), distributed.whole(norm)
 
 
@@ -154,14 +177,6 @@ def _weighted(counts: float, module: nn.Module, part: Batch, device: Device) -> 
 
 def _blocks(model: nn.Module) -> list[nn.Module]:
     return [module for module in model.modules() if isinstance(module, Block)]
-
-
-def _move(model: nn.Module, device: torch.device) -> None:
-    """To the device, where what was shared still is: XLA makes new parameters, and would untie a head."""
-    shared, moved = [(m, name, p) for m in model.modules() for name, p in m._parameters.items()], {}
-    model.to(device)
-    for module, name, p in shared:
-        module._parameters[name] = moved.setdefault(p, module._parameters[name])
 
 
 def _about(settings: Settings, model: nn.Module, draw) -> dict:
@@ -211,8 +226,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     if world.first:
         print(f"{device}; {task}", file=sys.stderr)
     keep_memory()
-    fit(task.model, task.draw, task.training, folder=options.folder, held_out=task.held_out, device=device,
-        spread=task.spread, progress=True)  # fmt: skip
+    fit(task.model, task.draw, task.training, folder=options.folder, held_out=task.held_out, carries=task.carries,
+        device=device, spread=task.spread, progress=True)  # fmt: skip
     weights = {name: distributed.whole(x) for name, x in task.model.state_dict().items()}  # all processes ask
     if world.first:
         model = type(task.model)(task.model.config)

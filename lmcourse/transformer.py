@@ -239,10 +239,8 @@ class Head(nn.Module):
 
     def loss(self, x: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
         """The weighted mean of -log p(target) over (B, T): scores are computed only where the weight is not 0."""
-        if x.device.type != "xla":  # there, a shape that depends on the data would compile anew at each step
-            counted = weights != 0
-            if not bool(counted.all()):
-                x, targets, weights = x[counted], targets[counted], weights[counted]  # (N, D), (N,), (N,)
+        if arguments.can_look(weights) and not bool((counted := weights != 0).all()):
+            x, targets, weights = x[counted], targets[counted], weights[counted]  # (N, D), (N,), (N,)
         return cross_entropy(self(x), targets, weights)
 
 

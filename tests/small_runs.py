@@ -26,7 +26,7 @@ PAD, END, MASK, FIRST, SENTINELS = 0, 1, 2, 3, range(63, 55, -1)
 
 def small(kind, dropout=0.0, **changes):
     sizes = dict(positions=16, layers=1, width=16, heads=2, dropout=dropout)
-    return tasks.MODELS[kind](Config(64, **sizes | changes), torch.Generator().manual_seed(3))
+    return tasks.FAMILIES[kind].model(Config(64, **sizes | changes), torch.Generator().manual_seed(3))
 
 
 def objective(kind, rows, generator):

@@ -425,11 +425,45 @@ def test_a_truncated_file_and_no_file(trained, tmp_path):
         trained[BPE].save(tmp_path / "none" / "x.json")
 
 
+def published_form(tokenizer):
+    """The texts of encoder.json and vocab.bpe."""
+    lines = "\n".join(["#version: 0.2", *map(" ".join, tokenizer.merges), ""])
+    return json.dumps(tokenizer.ids), lines
+
+
+def test_a_truncated_file_of_merges(trained, tmp_path):
+    encoder, merges = tmp_path / "encoder.json", tmp_path / "vocab.bpe"
+    ids, lines = published_form(trained[ByteBPE])
+    encoder.write_text(ids, encoding="utf-8")
+    last = "".join(lines.split("\n")[-2].split(" "))
+    for cut in (*range(2, 40), len(lines) // 2, len(lines) - 3, len(lines) - 14, len(lines)):  # within and between lines
+        merges.write_text(lines[:-cut], encoding="utf-8")
+        with pytest.raises(ValueError, match="vocab_bpe|merges"):
+            ByteBPE.from_files(encoder, merges)
+    merges.write_text(lines[: lines.rindex("\n", 0, -1) + 1], encoding="utf-8")  # whole lines, one too few
+    with pytest.raises(ValueError) as caught:
+        ByteBPE.from_files(encoder, merges)
+    assert f"{merges} makes no {last!r}; download it again" in str(caught.value)
+    merges.write_text(lines[:-1], encoding="utf-8")  # the last line end alone says nothing
+    assert ByteBPE.from_files(encoder, merges) == trained[ByteBPE]
+
+
+def test_published_specials_are_named(trained, tmp_path):
+    encoder, merges = tmp_path / "encoder.json", tmp_path / "vocab.bpe"
+    for specials, named in (((), None), (("<|endoftext|>",), None), (("<s>", "<mask>"), ("<mask>", "<s>", "</s>"))):
+        ours = ByteBPE(specials + trained[ByteBPE].vocabulary, trained[ByteBPE].merges, specials)
+        for path, content in zip((encoder, merges), published_form(ours), strict=True):
+            path.write_text(content, encoding="utf-8")
+        assert ByteBPE.from_files(encoder, merges, *[named] * (named is not None)) == ours
+    with pytest.raises(ValueError, match="makes no '<s>'; .* name it in specials"):
+        ByteBPE.from_files(encoder, merges)
+
+
 def test_published_files_that_do_not_fit(trained, tmp_path):
     encoder, merges = tmp_path / "encoder.json", tmp_path / "vocab.bpe"
     ours = trained[ByteBPE]
-    encoder.write_text(json.dumps(ours.ids), encoding="utf-8")
-    lines = "\n".join(["#version: 0.2", *map(" ".join, ours.merges), ""])
+    ids, lines = published_form(ours)
+    encoder.write_text(ids, encoding="utf-8")
     merges.write_text(lines, encoding="utf-8")
     assert ByteBPE.from_files(encoder, merges) == ours
     merges.write_text(lines + "q zz\n", encoding="utf-8")

@@ -16,8 +16,11 @@ from fixtures import make_parity as parity
 from lmcourse import checkpoints, data, masks, pretrained, probes, published
 from lmcourse.bert import BERT
 from lmcourse.configuration import Config
+from lmcourse.elmo import ELMo, ELMoConfig
 from lmcourse.gpt import GPT
+from lmcourse.recurrent import RecurrentConfig, RecurrentLM
 from lmcourse.t5 import T5
+from lmcourse.ulmfit import AWDLSTM, AWDConfig
 from lmcourse.wordpiece import WordPiece
 from safetensors.torch import load_file, save_file
 
@@ -317,6 +320,42 @@ OWN = [
     (BERT, Config.bert(vocabulary=30, positions=20, layers=2, width=12, heads=3)),
     (T5, Config.t5(vocabulary=30, layers=2, width=12, heads=3)),
 ]
+RECURRENT = [
+    AWDLSTM(AWDConfig(30, width=6, hidden=8, layers=2), torch.Generator().manual_seed(3)),
+    RecurrentLM(RecurrentConfig(30, width=6, hidden=8, layers=2, tied=False), torch.Generator().manual_seed(3)),
+    ELMo(ELMoConfig(30, ((1, 4), (2, 4)), width=6, units=8), torch.Generator().manual_seed(3)),
+]
+
+
+@pytest.mark.parametrize("model", RECURRENT, ids=lambda m: type(m).__name__)
+def test_recurrent_models_come_back_bit_for_bit(model, tmp_path):
+    path = tmp_path / "own.safetensors"
+    checkpoints.save(model, path)
+    back = checkpoints.load_own(path)
+    assert type(back) is type(model) and back.config == model.config and same(model, back)
+    stored = load_file(path)
+    assert sum(x.numel() for x in stored.values()) == sum(p.numel() for p in model.parameters())
+    if isinstance(model, RecurrentLM):
+        assert (back.head.weight is back.embedding.weight) == model.config.tied
+
+
+@pytest.mark.parametrize("model", [GPT(OWN[0][1], torch.Generator().manual_seed(3)), *RECURRENT])
+def test_half_precision_halves_the_file_and_rounds(model, tmp_path):
+    whole, half = tmp_path / "whole.safetensors", tmp_path / "half.safetensors"
+    checkpoints.save(model, whole)
+    checkpoints.save(model, half, half=True)
+    assert all(x.dtype == torch.float16 for x in load_file(half).values())
+    back = checkpoints.load_own(half)
+    assert not same(model, back)
+    for p, q in zip(model.parameters(), back.parameters(), strict=True):
+        assert q.dtype == torch.float32 and torch.equal(q, p.half().float())
+        torch.testing.assert_close(p, q, rtol=2**-11, atol=2**-25)
+    next(model.parameters()).data[-1] *= 1e9
+    before = half.read_bytes()
+    with pytest.raises(ValueError, match="half: some weights are beyond"):
+        checkpoints.save(model, half, half=True)
+    assert half.read_bytes() == before
+    next(model.parameters()).data[-1] /= 1e9
 
 
 @pytest.mark.parametrize("kind, config", OWN)
@@ -367,7 +406,7 @@ def test_a_full_disk_leaves_the_old_file(tmp_path):
 
 def test_what_save_refuses(tmp_path):
     for wrong in (None, {}, torch.nn.Linear(2, 2), GPT):
-        with pytest.raises(TypeError, match="expected a GPT, BERT or T5"):
+        with pytest.raises(TypeError, match="expected one of GPT, BERT, T5"):
             checkpoints.save(wrong, tmp_path / "own.safetensors")
     model = GPT(OWN[0][1])
     model.head.vocabulary.weight = torch.nn.Parameter(model.embedding.tokens.weight.detach().clone())
@@ -375,7 +414,7 @@ def test_what_save_refuses(tmp_path):
     back = checkpoints.load_own(tmp_path / "own.safetensors")
     assert back.head.vocabulary.weight is back.embedding.tokens.weight
     model.head.vocabulary.weight.data += 1
-    with pytest.raises(ValueError, match="its head differs from its embedding"):
+    with pytest.raises(ValueError, match="head.vocabulary.weight differs from embedding.tokens.weight"):
         checkpoints.save(model, tmp_path / "own.safetensors")
 
 

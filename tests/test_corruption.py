@@ -1,6 +1,7 @@
 """T5's span corruption: the paper's example, reconstruction, sentinels, how many tokens and spans, lengths, batches."""
 
 import itertools
+from unittest import mock
 
 import pytest
 import torch
@@ -193,6 +194,24 @@ def test_the_longest_text_that_fits(length, rate, mean_span):
     T, targets = corruption.span_corruption_lengths(length, rate, mean_span)
     assert inputs(T) <= length < min(inputs(T + k) for k in range(1, 20))
     assert targets == sum(corruption.noise_and_spans(T, rate, mean_span)) + 1
+
+
+@given(st.integers(3, 300), st.floats(1e-9, 0.99), st.floats(1, 30))
+@quick
+def test_the_search_ends_where_going_up_one_by_one_does(length, rate, mean_span):
+    T = 2
+    while corruption._lengths(T + 1, rate, mean_span)[0] <= length:
+        T += 1
+    assert corruption.span_corruption_lengths(length, rate, mean_span)[0] == T
+    inputs = [corruption._lengths(n, rate, mean_span)[0] for n in range(2, T + 50)]
+    assert inputs == sorted(inputs)
+
+
+def test_a_length_of_many_millions_is_no_long_search():
+    with mock.patch.object(corruption, "_lengths", wraps=corruption._lengths) as counted:
+        T, _ = corruption.span_corruption_lengths(10**9)
+    assert counted.call_count < 100
+    assert corruption._lengths(T, 0.15, 3.0)[0] <= 10**9 < corruption._lengths(T + 1, 0.15, 3.0)[0]
 
 
 # -------------------------------------------------------------------------------------------- batch

@@ -9,6 +9,7 @@ import types
 
 import pytest
 import torch
+from torch import nn
 
 from lmcourse import device
 
@@ -43,8 +44,8 @@ def put_mps(monkeypatch):
 
 
 def put_xla(monkeypatch, hardware="TPU", error=None):
-    """A stand-in for torch_xla; returns the list of seeds that it was given."""
-    seeds = []
+    """A stand-in for torch_xla; returns the list of what it was asked for."""
+    asked = []
 
     def start():
         if error is not None:
@@ -53,11 +54,12 @@ def put_xla(monkeypatch, hardware="TPU", error=None):
 
     module, runtime = types.ModuleType("torch_xla"), types.ModuleType("torch_xla.runtime")
     module.__path__, module.device, module.runtime = [], start, runtime
-    module.manual_seed = seeds.append
+    module.manual_seed, module.sync = asked.append, lambda: asked.append("sync")
+    module.core = types.SimpleNamespace(xla_model=types.SimpleNamespace(wait_device_ops=lambda: asked.append("wait")))
     runtime.device_type = lambda: hardware
     monkeypatch.setitem(sys.modules, "torch_xla", module)
     monkeypatch.setitem(sys.modules, "torch_xla.runtime", runtime)
-    return seeds
+    return asked
 
 
 # ----------------------------------------------------------------------------- the choice by itself
@@ -329,7 +331,87 @@ def test_autocast_wants_a_device():
         device.autocast("cpu")
 
 
+# ------------------------------------------------------------------------------------ moving, steps
+
+
+class Tied(nn.Module):
+    """One matrix in three places, one of them deeper; another that is alone."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.alone = nn.Linear(3, 3), nn.Linear(3, 3)
+        self.deep = nn.Sequential(nn.Sequential(nn.Linear(3, 3, bias=False)))
+        self.again = nn.Linear(3, 3)
+        self.again.weight = self.deep[0][0].weight = self.first.weight
+
+
+META = device.Device("xla", torch.device("meta"), "as XLA, makes new parameters")
+
+
+def test_moving_keeps_ties():
+    without = Tied().to(META.torch_device)
+    assert without.again.weight is not without.first.weight, "the stand-in does what XLA does"
+    model = Tied()
+    model.alone.weight.requires_grad_(False)
+    assert device.move(model, META) is model
+    assert model.again.weight is model.deep[0][0].weight is model.first.weight is not model.alone.weight
+    assert {name: p.device.type for name, p in model.named_parameters()} == {
+        f"{name}": "meta" for name in ("first.weight", "first.bias", "alone.weight", "alone.bias", "again.bias")
+    }
+    assert [p.requires_grad for p in model.parameters()] == [True, True, False, True, True]
+
+
+def test_moving_to_where_it_is_changes_nothing():
+    model = Tied()
+    before = dict(model.named_parameters(remove_duplicate=False))
+    device.move(model, device.choose("cpu"))
+    after = dict(model.named_parameters(remove_duplicate=False))
+    assert after.keys() == before.keys() and all(after[name] is before[name] for name in before)
+
+
+def test_a_shared_module_and_an_lstm_are_moved():
+    inner = nn.LSTM(3, 3)
+    model = device.move(nn.ModuleList([inner, nn.Sequential(inner)]), META)
+    assert model[0] is model[1][0] and len(list(model.parameters())) == 4
+    assert all(weight is getattr(inner, name) for weight, name in zip(inner._flat_weights, inner._flat_weights_names))
+
+
+def test_a_step_ends_and_is_waited_for_on_xla(monkeypatch):
+    asked = put_xla(monkeypatch)
+    found = device.choose()
+    device.step_done(found)
+    assert asked == ["sync"]
+    device.synchronise(found)
+    assert asked == ["sync", "sync", "wait"]
+
+
+def test_elsewhere_a_step_needs_no_end(monkeypatch):
+    waited = []
+    monkeypatch.setattr(torch.accelerator, "synchronize", waited.append)
+    here = device.choose("cpu")
+    device.step_done(here), device.synchronise(here)
+    assert waited == []
+    put_cuda(monkeypatch)
+    card = device.choose("cuda")
+    device.step_done(card)
+    assert waited == []
+    device.synchronise(card)
+    assert waited == [torch.device("cuda", 0)]
+
+
+@pytest.mark.parametrize("function", [device.step_done, device.synchronise, lambda d: device.move(nn.Linear(1, 1), d)])
+def test_what_is_not_a_device(function):
+    with pytest.raises(TypeError, match="device: got str, expected the Device that choose"):
+        function("xla")
+
+
+def test_only_a_model_is_moved():
+    with pytest.raises(TypeError, match="model: got Tensor, expected a torch.nn.Module"):
+        device.move(torch.ones(1), device.choose("cpu"))
+
+
 # ------------------------------------------------------------------------------------------------- memory
+
 
 @pytest.mark.parametrize("answers, kept", [((1, 1), True), ((1, 0), False), ((0, 1), False)])
 def test_memory_is_kept_where_the_c_library_agrees(monkeypatch, answers, kept):

@@ -18,12 +18,13 @@ import yaml
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "lmcourse"
 # Each module may import only those before it.
-ORDER = ["device", "arguments", "_files", "vocabulary", "data"]
+ORDER = ["_xla", "device", "arguments", "_files", "vocabulary", "data"]
 ORDER += ["_tokenizing", "merges", "bpe", "wordpiece_words", "wordpiece_training", "wordpiece"]
-ORDER += ["objectives", "spans", "corruption", "pairs", "schedules"]
-ORDER += ["configuration", "masks", "positions", "attention", "multihead", "initialisation", "transformer"]
-ORDER += ["gpt", "bert", "t5", "sampling", "generation", "published", "checkpoints", "pretrained"]
-ORDER += ["_inputs", "course", "rows", "optimisation", "tasks", "distributed", "runs", "training"]
+ORDER += ["objectives", "spans", "corruption", "pairs", "ngram", "bits", "schedules"]
+ORDER += ["configuration", "masks", "positions", "attention", "multihead", "initialisation", "recurrent", "jacobians", "transformer"]
+ORDER += ["gpt", "bert", "t5", "characters", "elmo", "ulmfit"]
+ORDER += ["sampling", "generation", "published", "checkpoints", "pretrained"]
+ORDER += ["_inputs", "rows", "course", "optimisation", "tasks", "distributed", "runs", "training", "heldout"]
 ORDER += ["skipgram", "tiles", "descent", "embeddings", "cooccurrence", "glove"]
 ORDER += ["probes", "plots", "widgets", "checks"]
 MODULES = sorted(p.stem for p in PACKAGE.glob("*.py") if p.stem != "__init__")

@@ -98,6 +98,16 @@ def test_truncation_by_hand():
     assert len(a) == len(b) == 3
 
 
+@given(st.integers(0, 40), st.integers(0, 40), st.integers(0, 80), st.integers(0, 1000))
+@quick
+def test_truncation_takes_what_lists_would_lose(m, n, room, seed):
+    a, b, g, used = list(range(m)), list(range(100, 100 + n)), seeded(seed), seeded(seed)
+    got = pairs._truncated(list(a), list(b), room, used)
+    while len(a) + len(b) > room:
+        (a if len(a) > len(b) else b).pop(-int(torch.randint(2, (1,), generator=g)))  # 0 is the first, -1 the last
+    assert got == (a, b) and torch.equal(g.get_state(), used.get_state())
+
+
 @pytest.fixture(scope="module")
 def many():
     sizes = [[1 + (3 * d + s) % 9 for s in range(1200)] for d in range(6)]

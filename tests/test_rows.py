@@ -5,7 +5,7 @@ import json
 import pytest
 import small_runs as small
 import torch
-from lmcourse.rows import Rows, Stream, joined
+from lmcourse.rows import Columns, Rows, Sentences, Stream, joined
 from lmcourse.training import Settings, fit
 
 IDS = torch.arange(103)
@@ -57,6 +57,43 @@ def test_rows_are_copies():
     assert rows.ids.equal(IDS)
 
 
+# ------------------------------------------------------------------------------------------ columns, sentences
+
+
+def test_columns_go_on_where_those_before_ended_and_read_the_whole_text():
+    columns = Columns(torch.arange(103), length=5, batch=3)  # three parts of 34 ids
+    assert columns.epoch == 6
+    for i in range(6):
+        rows = columns(i * 3, 3)
+        assert rows.shape == (3, 6) and rows[:, 0].tolist() == [i * 5, 34 + i * 5, 68 + i * 5]
+        assert (rows.diff() == 1).all()
+        assert columns((6 + i) * 3, 3).equal(rows)  # the next epoch
+    for i in range(5):
+        assert columns(i * 3, 3)[:, -1].equal(columns(i * 3 + 3, 3)[:, 0])
+
+
+def words(count, seed=0):
+    lengths = torch.randint(1, 30, (count,), generator=torch.Generator().manual_seed(seed)).tolist()
+    return [[f"{i}-{j}" for j in range(length)] for i, length in enumerate(lengths)]
+
+
+def test_an_epoch_reads_every_sentence_once_and_in_another_order():
+    given = words(1000)
+    sentences = Sentences(given, longest=12, seed=1)
+    cut = [s[i : i + 12] for s in given for i in range(0, len(s), 12)]
+    epochs = []
+    for epoch in range(2):
+        count = len(cut) // 4
+        read = [s for i in range(count) for s in sentences((epoch * count + i) * 4, 4)]
+        assert len(read) == count * 4 and len({tuple(s) for s in read}) == count * 4
+        assert {tuple(s) for s in read} <= {tuple(s) for s in cut}
+        epochs.append(read)
+    assert epochs[0] != epochs[1]
+    assert Sentences(given, longest=12, seed=1)(40, 4) == sentences(40, 4) != Sentences(given, 12, seed=2)(40, 4)
+    spread = [max(map(len, batch)) - min(map(len, batch)) for i in range(200) if (batch := sentences(i * 4, 4))]
+    assert sum(spread) / 200 < 1  # of about the same length: there is little padding
+
+
 @pytest.mark.parametrize(
     "call, message",
     [
@@ -68,6 +105,11 @@ def test_rows_are_copies():
         (lambda: Rows(IDS, 52), "ids: got 103, expected two rows of 52 or more; give more text"),
         (lambda: Rows(IDS, 5)(0, 0), "count: got 0, expected"),
         (lambda: Rows(IDS, 5)(-1, 2), "first: got -1, expected a whole number from 0 on"),
+        (lambda: Columns(IDS, 5, 20), "ids: got 103, expected 120 or more"),
+        (lambda: Columns(IDS, 0, 2), "length: got 0"),
+        (lambda: Columns(IDS, 5, 3)(0, 2), "count: got 2, expected 3, the parts of the text"),
+        (lambda: Sentences([["a"]] * 3, 5)(0, 4), "count: got 4, expected at most 3, the sentences that there are"),
+        (lambda: Sentences([["a"]], 0), "longest: got 0"),
         (lambda: Stream(["a"], "text", 5, encode, 0), "dataset: got list, without state_dict; use load_dataset"),
         (lambda: Stream(Texts("abc"), "text", 0, encode, 0), "length: got 0"),
         (lambda: Stream(Texts(), "text", 2, encode, 0)(0, 1), "dataset: it has no texts; give another one"),

@@ -16,9 +16,11 @@ import torch
 from lmcourse import _files, runs
 from lmcourse.checkpoints import read
 from lmcourse.distributed import World
-from lmcourse.training import Settings, fit
+from lmcourse.objectives import causal_lm
+from lmcourse.rows import Columns
+from lmcourse.training import Loss, Settings, fit
+from lmcourse.ulmfit import AWDLSTM, AWDConfig
 from safetensors.torch import save_file
-from torch import nn
 
 ROOT = Path(__file__).resolve().parent.parent
 SETTINGS = Settings(steps=5, log=1, save=2, validate=3, parts=2, rate=0.01, warmup=2)
@@ -284,50 +286,64 @@ def test_without_a_log_there_are_no_entries(tmp_path):
 # ------------------------------------------------------------------------------------------ what is carried along
 
 
-class Counter(nn.Module):
-    """A model that carries a state from step to step, as a recurrent one does: rows first."""
-
-    def __init__(self):
-        super().__init__()
-        self.a, self.state = nn.Parameter(torch.ones(2)), None
-        self.register_buffer("seen", torch.zeros(()))
-
-    def loss(self, x, y, weights):
-        self.state = x.sum(1, keepdim=True) + (0 if self.state is None else 0.5 * self.state)
-        self.seen += 1
-        return (weights * (self.a * x + self.state - y) ** 2).sum() / weights.sum()
-
-    def carried(self):
-        return {} if self.state is None else {"state": self.state}
-
-    def carry(self, tensors):
-        self.state = tensors["state"]
+def recurrent():
+    return AWDLSTM(AWDConfig(64, width=8, hidden=12, layers=2), torch.Generator().manual_seed(3))
 
 
-def numbers(step, generator):
-    x = torch.rand(4, 2, generator=generator)
-    return x, x, torch.ones_like(x)
+def neighbours(step, generator):
+    """Rows that go on where those of the step before ended."""
+    ids = Columns(torch.arange(400) % 50 + small.FIRST, length=6, batch=4)(step * 4, 4)
+    return causal_lm(ids)
 
 
-def test_what_a_model_carries_goes_on(tmp_path):
-    settings = Settings(steps=6, log=1, save=2)
-    expected = fit(Counter(), numbers, settings, device=small.CPU)
-    options = dict(folder=tmp_path, device=small.CPU)
+def carrying(folder=None, steps=6, **options):
+    settings = Settings(steps=steps, log=1, save=2, validate=3, rate=0.01)
+    held_out = [neighbours(0, None), neighbours(1, None)]
+    given = dict(folder=folder, device=small.CPU, carries=True, held_out=held_out) | options
+    return fit(recurrent(), neighbours, settings, **given)
+
+
+@pytest.mark.parametrize("step", [1, 3, 4, 5])
+def test_the_states_of_a_recurrent_model_go_on(step, tmp_path):
+    """AWD-LSTM, with its dropouts. The held-out text, read in between, has states of its own."""
+    expected = carrying()
     with pytest.raises(KeyboardInterrupt):
-        fit(Counter(), numbers, settings, progress=small.stopped_at(3, settings), **options)
-    assert small.tensors(tmp_path)["carried.state"].shape == (4, 1)
-    model = Counter()
-    assert fit(model, numbers, settings, **options) == expected and float(model.seen) == 6
-    assert expected[4:] != fit(Counter(), numbers, Settings(steps=6, log=1, save=2, seed=1), device=small.CPU)[4:]
-    del Counter.carry
-    with pytest.raises(ValueError, match="it carries state, Counter does not; give another folder"):
-        fit(Counter(), numbers, settings, **options)
+        carrying(tmp_path, progress=small.stopped_at(step, Settings(steps=6)))
+    if step > 1:
+        assert small.tensors(tmp_path)["carried.1.0"].shape == (4, 8)
+    assert carrying(tmp_path) == expected
+    plain = carrying(carries=False)
+    assert plain[0] == expected[0] and plain[1] != expected[1]
+    alone = carrying(held_out=[])
+    assert [entry["loss"] for entry in alone] == [entry["loss"] for entry in expected]
+
+
+def test_without_its_states_a_recurrent_model_would_go_on_elsewhere(tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        carrying(tmp_path, progress=small.stopped_at(2, Settings(steps=6)))
+    tamper(tmp_path, lambda tensors: {n: x for n, x in tensors.items() if not n.startswith("carried.")})
+    assert carrying(tmp_path)[2:] != carrying()[2:]
+
+
+def test_states_are_not_carried_where_they_were_before_nor_in_parts(tmp_path):
+    carrying(tmp_path)
+    with pytest.raises(ValueError, match="carries was True, is False"):
+        carrying(tmp_path, carries=False)
+    with pytest.raises(ValueError, match="parts: got 2, expected 1: each row carries its own states"):
+        fit(recurrent(), neighbours, Settings(steps=2, parts=2), device=small.CPU, carries=True)
+    tensors, metadata = read(tmp_path / runs.STATE)
+    save_file(tensors | {"source.read": torch.ones(1)}, tmp_path / runs.STATE, metadata)
+    with pytest.raises(ValueError, match="it carries read, function does not; give another folder"):
+        carrying(tmp_path)
 
 
 def test_each_process_carries_its_own_rows(tmp_path):
     """A state of four rows, read by the second of two processes."""
-    with pytest.raises(KeyboardInterrupt):
-        settings = Settings(steps=6, log=1, save=2)
-        fit(Counter(), numbers, settings, folder=tmp_path, device=small.CPU, progress=small.stopped_at(3, settings))
-    _, _, parts = runs._read(tmp_path / runs.STATE)
-    assert World(1, 2).rows((parts["carried"]["state"],))[0].equal(parts["carried"]["state"][2:])
+    carrying(tmp_path)
+    state = small.tensors(tmp_path)["carried.0.1"]
+    loss = Loss(recurrent(), carries=True)
+    optimiser = torch.optim.AdamW(loss.model.parameters())
+    run = runs.Run(tmp_path, {}, loss.model, optimiser, loss, None, World(1, 2))
+    run.about = json.loads(read(tmp_path / runs.STATE)[1]["settings"])
+    run.restore()
+    assert loss.states[0][1].equal(state[2:]) and loss.carried().keys() == {"0.0", "0.1", "1.0", "1.1"}

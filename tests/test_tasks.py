@@ -9,7 +9,8 @@ from lmcourse import course, tasks
 from lmcourse.corruption import restore
 from lmcourse.gpt import GPT
 from lmcourse.optimisation import Settings
-from lmcourse.rows import Rows, Stream
+from lmcourse.rows import Rows, Stream, joined
+from lmcourse.vocabulary import Vocabulary
 
 ROOT = Path(__file__).resolve().parent.parent
 CONFIG = """model = "GPT"
@@ -32,7 +33,10 @@ betas = [0.9, 0.99]
 def config(tmp_path, monkeypatch):
     train = ["We the people of the United States. " * 30, "A second text. " * 30]
     texts = {"train": train, "validation": ["Held " * 99]}
-    monkeypatch.setattr(tasks, "_texts", lambda corpora, split: texts[split])
+    words = {split: [text.lower().split()[:9] for text in texts[split] for _ in range(40)] for split in texts}
+    monkeypatch.setattr(course, "ids", lambda split, corpora: joined(texts[split], course.tokenizer().encode, course.SEP))
+    monkeypatch.setattr(course, "sentences", lambda split, corpora: words[split])
+    monkeypatch.setattr(course, "words", lambda: Vocabulary.from_sentences(words["train"]))
     path = tmp_path / "small.toml"
     path.write_text(CONFIG)
     return path
@@ -52,7 +56,7 @@ def test_a_task_is_what_the_file_says(config):
     assert task.training == Settings(steps=3, betas=(0.9, 0.99)) and task.spread == "ddp" and not task.cpu_bf16
     assert str(task) == f"GPT, {sum(p.numel() for p in task.model.parameters()):,} parameters"
     assert isinstance(task.draw.source, Rows) and task.draw.carried() == {}
-    assert [len(batch[0]) for batch in task.held_out] == [2, 1]
+    assert [len(batch[0]) for batch in task.held_out] == [2, 2, 2] and not task.carries
 
 
 def test_the_three_models_read_the_same_rows_and_differ_in_the_objective(config):
@@ -105,7 +109,7 @@ def test_what_a_draw_is_about_tells_texts_apart(config):
 @pytest.mark.parametrize(
     "changes, message",
     [
-        (["model=gpt"], "model: got 'gpt', expected one of GPT, BERT, T5"),
+        (["model=gpt"], "model: got 'gpt', expected one of GPT, BERT, T5, AWDLSTM, ELMo"),
         (["modle=GPT"], "entries: got modle, expected only model, spread"),
         (["cpu_bf16=1"], "cpu_bf16: got 1, expected true or false"),
         (["config=3"], r"config: got 3, expected a table, \[config\]"),
@@ -113,6 +117,8 @@ def test_what_a_draw_is_about_tells_texts_apart(config):
         (["config.heads=3"], r"\[config\] heads: got 3, expected a divisor of width 16"),
         (["data.length=0"], r"\[data\] length: got 0, expected a whole number from 1 on"),
         (["data.batch=2.5"], r"\[data\] batch: got 2.5"),
+        (["data.rate=1"], r"\[data\] rate: got 1, expected a share between 0 and 1"),
+        (["model=AWDLSTM", "data.dataset.path=json"], r"\[config\]: got heads"),
         (["data.held_out=x"], r"\[data\] held_out: got 'x'"),
         (["data.corpora=novels"], r"\[data\] corpora: got 'novels', expected a list of some of novels, addresses"),
         (['data.corpora=["plays"]'], r"\[data\] corpora: got \['plays'\], expected a list of some of"),
@@ -176,6 +182,20 @@ def test_without_the_library_it_says_what_to_install(config, monkeypatch):
 
 
 def test_the_courses_recipe_is_a_configuration(monkeypatch):
-    monkeypatch.setattr(tasks, "_texts", lambda corpora, split: ["We the people. " * 200])
+    monkeypatch.setattr(course, "ids", lambda split, corpora: 40 + torch.arange(9000) % 2000)
     gpt = tasks.read(ROOT / "recipes" / "trio.toml", ["data.held_out=1"])
     assert (gpt.training.steps, gpt.draw.batch, gpt.draw.source.length) == (9000, 16, 255)
+
+
+def test_awd_lstm_reads_on_and_elmo_reads_sentences(config):
+    config.write_text('[config]\nwidth = 8\n[data]\nlength = 7\nbatch = 2\nheld_out = 2\n[training]\nsteps = 3\n')
+    task = tasks.read(config, ["model=AWDLSTM", "config.hidden=8"])
+    assert task.carries and type(task.model).__name__ == "AWDLSTM"
+    (first, targets, weights), (second, *_) = task.draw(0, generator()), task.draw(1, generator())
+    assert first.shape == targets.shape == (2, 7) and targets[:, -1:].equal(second[:, :1]) and bool(weights.all())
+    with pytest.raises(ValueError, match="dataset: got one, expected corpora: only GPT, BERT and T5 read a stream"):
+        tasks.read(config, ["model=AWDLSTM", "data.dataset.path=json"])
+    task = tasks.read(config, ["model=ELMo", "config.units=12"])
+    inputs, targets, weights = task.draw(0, generator())
+    assert inputs.shape[:2] == targets.shape == weights.shape and len(inputs) == 2 and not task.carries
+    assert len(task.held_out) == 2 and float(task.model.loss(inputs, targets, weights).detach()) > 0

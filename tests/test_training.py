@@ -9,11 +9,12 @@ from unittest import mock
 import pytest
 import small_runs as small
 import torch
-from lmcourse import tasks, training
+from lmcourse import course, training
 from lmcourse._inputs import reporter
 from lmcourse.checkpoints import load_own
 from lmcourse.distributed import World
 from lmcourse.optimisation import SCHEDULES, parameter_groups
+from lmcourse.rows import joined
 from lmcourse.training import Loss, Settings, evaluate, fit
 from torch import nn
 
@@ -167,7 +168,7 @@ def test_the_rate_of_each_step_is_the_schedules(schedule):
     model = Line()
     with pytest.raises(KeyboardInterrupt):
         run(model, settings=settings, progress=small.stopped_at(1, settings))
-    moved = float(model.a)  # Adam's first step has the size of the rate
+    moved = model.a.item()  # Adam's first step has the size of the rate
     assert moved == pytest.approx(0.01 * settings.factor(0), rel=1e-4)
     assert moved != pytest.approx(0.01 * settings.factor(1), rel=0.1)
 
@@ -259,7 +260,7 @@ def test_processes_drop_different_things_out():
 
 
 def test_what_is_shared_stays_so_where_moving_makes_new_parameters():
-    torch.__future__.set_overwrite_module_params_on_conversion(True)  # as XLA does
+    torch.__future__.set_overwrite_module_params_on_conversion(True)  # as XLA has it
     try:
         model = small.small("GPT")
         embedding = model.embedding.tokens.weight
@@ -357,7 +358,8 @@ save = 1
 
 @pytest.fixture
 def config(tmp_path, monkeypatch):
-    monkeypatch.setattr(tasks, "_texts", lambda corpora, split: ["We the people. " * 40])
+    ids = joined(["We the people. " * 60], course.tokenizer().encode, course.SEP)
+    monkeypatch.setattr(course, "ids", lambda split, corpora: ids)
     monkeypatch.setattr(training, "keep_memory", lambda: False)
     monkeypatch.setenv("LMCOURSE_DEVICE", "cpu")
     monkeypatch.delenv("WORLD_SIZE", raising=False)

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from lmcourse import attention
 from lmcourse import gpt as gpt_module
 from lmcourse.attention import View, fast_attention, online_attention, plain_attention
-from lmcourse.bert import BERT
+from lmcourse.bert import BERT, Classifier
 from lmcourse.configuration import Config, differences
-from lmcourse.gpt import GPT
+from lmcourse.gpt import GPT, GPTClassifier
 from lmcourse.initialisation import initialise
 from lmcourse.masks import lengths
 from lmcourse.multihead import Cache
@@ -1090,3 +1090,24 @@ def test_a_cache_belongs_to_one_memory():
         model.next_scores(tokens, first, cache=cache)
         with pytest.raises(ValueError, match="cache: got another memory"):
             model.next_scores(tokens, second, cache=cache)
+
+
+# ------------------------------------------------------------------------------- where values are not there
+
+
+@pytest.mark.parametrize("kind", [GPT, BERT, T5])
+def test_a_training_step_looks_at_no_value(kind):
+    """Tensors on "meta" have no values, and reading one raises; on XLA it would run half a step."""
+    model = kind(Config(16, positions=8, layers=1, width=8, heads=2)).to("meta")
+    ids = torch.zeros(2, 4, dtype=torch.int64, device="meta")
+    loss = model.loss(ids, ids, ids.float(), ids == 0)
+    loss.backward()
+    assert loss.shape == () and all(p.grad is not None for p in model.parameters())
+
+
+@pytest.mark.parametrize("kind, more", [(Classifier, dict(pooler=True)), (GPTClassifier, {})])
+def test_nor_does_one_of_a_classifier(kind, more):
+    config = Config(16, positions=8, layers=1, width=8, heads=2, **more)
+    model = kind((BERT if more else GPT)(config), 2).to("meta")
+    ids = torch.zeros(2, 4, dtype=torch.int64, device="meta")
+    assert model.loss(ids, ids[:, 0], ids == 0).shape == ()

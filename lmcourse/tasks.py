@@ -113,9 +113,6 @@ class Draw:
         self.source.carry(tensors)
 
 
-# ------------------------------------------------------------------------------------------ from a file
-
-
 @dataclass
 class Task:
     """A model to train, its batches, and how; from :func:`read`."""
@@ -129,8 +126,7 @@ class Task:
     cpu_bf16: bool = False
 
     def __str__(self) -> str:
-        count = sum(p.numel() for p in self.model.parameters())
-        return f"{type(self.model).__name__}, {count:,} parameters"
+        return f"{type(self.model).__name__}, {sum(p.numel() for p in self.model.parameters()):,} parameters"
 
 
 @dataclass(frozen=True)
@@ -201,9 +197,8 @@ def _task(found: dict) -> Task:
         raise ValueError(f"cpu_bf16: got {bf16!r}, expected true or false")
     family = FAMILIES[name]
     size = len(course.words()) + MARKS if family.cut == "sentences" else course.SIZE
-    config = _table(family.config, "config", {"vocabulary": size} | _entries(found, "config"))
-    table = _table(Data, "data", _entries(found, "data"))
-    training = _table(Settings, "training", _entries(found, "training"))
+    config = _table(found, "config", family.config, vocabulary=size)
+    table, training = _table(found, "data", Data), _table(found, "training", Settings)
     source = _source(family, table, training.seed)
     about = {f"data.{name}": x for name, x in asdict(table).items()}
     draw = Draw(source, table.batch, family.objective, table.rate, about)
@@ -212,17 +207,13 @@ def _task(found: dict) -> Task:
     return Task(model, draw, held_out, training, family.cut == "columns", found.get("spread", "ddp"), bf16)
 
 
-def _entries(found: dict, name: str) -> dict:
+def _table(found: dict, name: str, kind: type, **defaults):
     entries = found.get(name, {})
     if not isinstance(entries, dict):
         raise ValueError(f"{name}: got {entries!r}, expected a table, [{name}]")
-    return entries
-
-
-def _table(kind: type, name: str, entries: dict):
     _only(f"[{name}]", entries, [f.name for f in fields(kind)])
     try:
-        return kind(**entries)
+        return kind(**defaults | entries)
     except (TypeError, ValueError) as error:
         raise ValueError(f"[{name}] {error}") from None
 

@@ -17,7 +17,9 @@ from lmcourse.configuration import Config
 from lmcourse.corruption import noise_and_spans, span_corruption_batch
 from lmcourse.device import Device
 from lmcourse.objectives import causal_lm, masked_lm, ordinary
+from lmcourse.rows import Columns
 from lmcourse.training import Settings, fit
+from lmcourse.ulmfit import AWDLSTM, RATES, AWDConfig
 
 CPU = Device("cpu", torch.device("cpu"), "CPU: for a test")
 KINDS = ("GPT", "BERT", "T5")
@@ -54,6 +56,16 @@ def source(kind, rows=4, length=12):
         return objective(kind, FIRST + (start + torch.arange(length)) % 50, generator)
 
     return draw
+
+
+def recurrent(**rates):
+    """AWD-LSTM; without dropout where the rates are 0."""
+    return AWDLSTM(AWDConfig(64, width=8, hidden=12, layers=2, **rates), torch.Generator().manual_seed(3))
+
+
+def neighbours(step, generator):
+    """Rows that go on where those of the step before ended."""
+    return causal_lm(Columns(torch.arange(400) % 50 + FIRST, length=6, batch=4)(step * 4, 4))
 
 
 def tensors(folder):
@@ -149,6 +161,8 @@ def kills_while_saving(folder):
 
 # ------------------------------------------------------------------------------------------ together
 
+NO_DROPOUT = dict.fromkeys(RATES, 0.0)
+CARRYING = Settings(steps=4, log=1, save=2, rate=0.01)
 TOGETHER = Settings(steps=4, log=1, save=2, validate=2, parts=2, rate=0.01)
 
 
@@ -177,6 +191,8 @@ def together(folder, rank, size):
                 draw, options = source(kind), dict(folder=place, device=CPU, spread=spread)
                 held_out = [draw(0, torch.Generator().manual_seed(9))]
                 told[f"{name} {spread} {kind}"] = fit(small(kind), draw, TOGETHER, held_out=held_out, **options)
+        options = dict(folder=Path(folder) / f"begun-{spread}-AWDLSTM", device=CPU, spread=spread, carries=True)
+        told[f"went on {spread} AWDLSTM"] = fit(recurrent(**NO_DROPOUT), neighbours, CARRYING, **options)
         try:
             fit(small("GPT"), source("GPT", rows=2), TOGETHER, device=CPU, spread=spread)
         except ValueError as error:

@@ -26,6 +26,11 @@ def options(kind):
     return dict(held_out=[small.source(kind)(0, torch.Generator().manual_seed(9))], device=small.CPU)
 
 
+def recurrent(folder, **options):
+    model = small.recurrent(**small.NO_DROPOUT)
+    return fit(model, small.neighbours, small.CARRYING, folder=folder, device=small.CPU, carries=True, **options)
+
+
 @pytest.fixture(scope="module")
 def done(tmp_path_factory):
     """(folder, what one process logs, what each of two logs)."""
@@ -39,6 +44,10 @@ def done(tmp_path_factory):
             with pytest.raises(KeyboardInterrupt):
                 place = dict(folder=folder / f"begun-{spread}-{kind}", progress=small.stopped_at(2))
                 fit(small.small(kind), *given, **place, **options(kind))
+    alone["AWDLSTM"] = recurrent(folder / "AWDLSTM")
+    for spread in SPREADS:
+        with pytest.raises(KeyboardInterrupt):
+            recurrent(folder / f"begun-{spread}-AWDLSTM", progress=small.stopped_at(2))
     torch.set_num_threads(threads)
     command = [sys.executable, str(ROOT / "tests" / "small_runs.py"), "together", str(folder)]
     piped = dict(stdout=subprocess.PIPE, text=True, env=ALONE)
@@ -60,7 +69,7 @@ def test_two_processes_give_the_losses_of_one(spread, kind, done):
         assert furthest(process[f"new {spread} {kind}"], alone[kind]) < 1e-6
 
 
-@pytest.mark.parametrize("spread, kind", ALL)
+@pytest.mark.parametrize("spread, kind", [*ALL, *((spread, "AWDLSTM") for spread in SPREADS)])
 def test_two_processes_go_on_with_what_one_began(spread, kind, done):
     folder, alone, told = done
     for process in told:

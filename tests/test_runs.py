@@ -16,10 +16,7 @@ import torch
 from lmcourse import _files, runs
 from lmcourse.checkpoints import read
 from lmcourse.distributed import World
-from lmcourse.objectives import causal_lm
-from lmcourse.rows import Columns
 from lmcourse.training import Loss, Settings, fit
-from lmcourse.ulmfit import AWDLSTM, AWDConfig
 from safetensors.torch import save_file
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -286,21 +283,11 @@ def test_without_a_log_there_are_no_entries(tmp_path):
 # ------------------------------------------------------------------------------------------ what is carried along
 
 
-def recurrent():
-    return AWDLSTM(AWDConfig(64, width=8, hidden=12, layers=2), torch.Generator().manual_seed(3))
-
-
-def neighbours(step, generator):
-    """Rows that go on where those of the step before ended."""
-    ids = Columns(torch.arange(400) % 50 + small.FIRST, length=6, batch=4)(step * 4, 4)
-    return causal_lm(ids)
-
-
 def carrying(folder=None, steps=6, **options):
     settings = Settings(steps=steps, log=1, save=2, validate=3, rate=0.01)
-    held_out = [neighbours(0, None), neighbours(1, None)]
+    held_out = [small.neighbours(0, None), small.neighbours(1, None)]
     given = dict(folder=folder, device=small.CPU, carries=True, held_out=held_out) | options
-    return fit(recurrent(), neighbours, settings, **given)
+    return fit(small.recurrent(), small.neighbours, settings, **given)
 
 
 @pytest.mark.parametrize("step", [1, 3, 4, 5])
@@ -330,7 +317,7 @@ def test_states_are_not_carried_where_they_were_before_nor_in_parts(tmp_path):
     with pytest.raises(ValueError, match="carries was True, is False"):
         carrying(tmp_path, carries=False)
     with pytest.raises(ValueError, match="parts: got 2, expected 1: each row carries its own states"):
-        fit(recurrent(), neighbours, Settings(steps=2, parts=2), device=small.CPU, carries=True)
+        fit(small.recurrent(), small.neighbours, Settings(steps=2, parts=2), device=small.CPU, carries=True)
     tensors, metadata = read(tmp_path / runs.STATE)
     save_file(tensors | {"source.read": torch.ones(1)}, tmp_path / runs.STATE, metadata)
     with pytest.raises(ValueError, match="it carries read, function does not; give another folder"):
@@ -341,7 +328,7 @@ def test_each_process_carries_its_own_rows(tmp_path):
     """A state of four rows, read by the second of two processes."""
     carrying(tmp_path)
     state = small.tensors(tmp_path)["carried.0.1"]
-    loss = Loss(recurrent(), carries=True)
+    loss = Loss(small.recurrent(), carries=True)
     optimiser = torch.optim.AdamW(loss.model.parameters())
     run = runs.Run(tmp_path, {}, loss.model, optimiser, loss, None, World(1, 2))
     run.about = json.loads(read(tmp_path / runs.STATE)[1]["settings"])

@@ -34,7 +34,8 @@ def config(tmp_path, monkeypatch):
     train = ["We the people of the United States. " * 30, "A second text. " * 30]
     texts = {"train": train, "validation": ["Held " * 99]}
     words = {split: [text.lower().split()[:9] for text in texts[split] for _ in range(40)] for split in texts}
-    monkeypatch.setattr(course, "ids", lambda split, corpora: joined(texts[split], course.tokenizer().encode, course.SEP))
+    encode = course.tokenizer().encode
+    monkeypatch.setattr(course, "ids", lambda split, corpora: joined(texts[split], encode, course.SEP))
     monkeypatch.setattr(course, "sentences", lambda split, corpora: words[split])
     monkeypatch.setattr(course, "words", lambda: Vocabulary.from_sentences(words["train"]))
     path = tmp_path / "small.toml"

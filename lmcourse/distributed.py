@@ -94,7 +94,7 @@ def spread(module: nn.Module, blocks: list[nn.Module], world: World, device: Dev
     if world.size == 1:
         return module
     if how == "ddp":
-        return nn.parallel.DistributedDataParallel(module, broadcast_buffers=False)  # the buffers are each one's own
+        return nn.parallel.DistributedDataParallel(module)
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 

@@ -73,11 +73,16 @@ class Columns:
 
 
 class Sentences:
-    """Sentences of words, each epoch in another order, those of one batch of about the same length."""
+    """Sentences of words, each epoch in another order, those of one batch of about the same length.
+
+    What is longer than ``longest`` words is cut. ``sentences(first, count)``: as those of :class:`Rows`, where all
+    calls ask for the same ``count``.
+    """
 
     POOL = 64  # batches, in which sentences are sorted by length
 
     def __init__(self, sentences: list[list[str]], longest: int, seed: int = 0):
+        arguments.whole("longest", longest)
         self.sentences = [s[i : i + longest] for s in sentences for i in range(0, len(s), longest)]
         self.seed, self._batches = seed, functools.lru_cache(2)(self._drawn)
 
@@ -90,6 +95,10 @@ class Sentences:
         return [batches[i] for i in torch.randperm(len(batches), generator=generator).tolist()]
 
     def __call__(self, first: int, count: int) -> list[list[str]]:
+        arguments.whole("count", count)
+        if count > len(self.sentences):
+            most = len(self.sentences)
+            raise ValueError(f"count: got {count}, expected at most {most}, the sentences that there are")
         epoch, batch = divmod(first // count, len(self.sentences) // count)
         return [self.sentences[i] for i in self._batches(epoch, count)[batch]]
 

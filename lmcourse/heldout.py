@@ -32,7 +32,7 @@ Part = tuple[Tensor, Tensor]  # what tokens cost, in nats, and where they stand 
 
 
 def causal(gpt: GPT, ids: Tensor) -> Iterator[Part]:
-    """All tokens: in windows that overlap by half: before each stand 127 or more, or all that there are, and [CLS]."""
+    """All tokens, in windows that overlap by half: before each stand 127 or more, or all that there are, and [CLS]."""
     half = ROW // 2
     for start in range(0, max(1, len(ids) - half), ROW - half):
         window, new = ids[start : start + ROW], half if start else 0
@@ -48,7 +48,7 @@ def recurrent(lstm: AWDLSTM, ids: Tensor) -> Iterator[Part]:
 
 
 def masked(bert: BERT, ids: Tensor) -> Iterator[Part]:
-    """15 of 100 tokens, drawn and hidden as BERT's paper has it: about one in ten is left as it is, unmarked."""
+    """15 of 100 tokens, whatever the share in training; about one in ten of them is left as it is, unmarked."""
     generator = torch.Generator().manual_seed(0)
     for start in range(0, len(ids) - ROW + 1, ROW):
         inputs, targets, weights = tasks.masked(ids[None, start : start + ROW], generator)
@@ -58,7 +58,7 @@ def masked(bert: BERT, ids: Tensor) -> Iterator[Part]:
 
 
 def dropped(t5: T5, ids: Tensor) -> Iterator[Part]:
-    """15 of 100 tokens in spans. Sentinels and the end are paid for too: they say where a span ends."""
+    """15 of 100 tokens in spans. The model pays for sentinels and the end too: they say where a span ends."""
     generator = torch.Generator().manual_seed(0)
     for start in range(0, len(ids) - ROW + 1, ROW):
         row = tasks.begun(ids[None, start : start + ROW])[0]

@@ -95,7 +95,7 @@ def test_bert_hides_what_it_foresees():
     chosen = weights[0] > 0
     with torch.inference_mode():
         costs, places = next(heldout.masked(MODELS[2].eval(), IDS))
-        by_hand = -MODELS[2](inputs)[0].log_softmax(-1)[chosen].gather(1, targets[0][chosen, None])[:, 0]
+        by_hand = -MODELS[2](inputs)[0].log_softmax(-1)[chosen].gather(1, targets[0][chosen][:, None])[:, 0]
     assert torch.equal(IDS[places], targets[0][chosen]) and len(costs) == int(chosen.sum())
     torch.testing.assert_close(costs, by_hand)
     assert not torch.allclose(costs, by_hand.roll(1), atol=1e-3)

@@ -90,7 +90,7 @@ def plain_lstm(
 class ProjectedLSTM(nn.LSTM):
     """torch's LSTM with projection, (B, T, D) → (B, T, D), and with one bias, where torch would add two.
 
-    The bias is the last column of the input's matrix: the weight of an input that is always 1.
+    The bias is the last column of the input's matrix, the weight of an input that is always 1, and decays as it does.
     """
 
     def __init__(self, width: int, units: int, clip: float | None = None):

@@ -1,8 +1,9 @@
 """What the course's checkpoints cost on text that they have not seen, in bits per byte, beside an n-gram model.
 
 Each kind of model foresees other tokens from other ones: GPT and AWD-LSTM all of them from those before, BERT masked
-ones, T5 the dropped ones, ELMo words. So each has a number of its own, over the bytes of what it foresaw, and the n-gram
-model is asked for just those tokens, which it foresees from the four before in the text as it was.
+ones, T5 the dropped ones, ELMo words. So each has a number of its own, over the bytes of what it foresaw, and beside it
+that of an n-gram model for just those tokens, each foreseen from the four before in the text as it was. Numbers of two
+kinds of models are not to be compared: BERT and T5 also read what comes after.
 """
 
 import math
@@ -31,7 +32,7 @@ Part = tuple[Tensor, Tensor]  # what tokens cost, in nats, and where they stand 
 
 
 def causal(gpt: GPT, ids: Tensor) -> Iterator[Part]:
-    """All tokens: in windows that overlap by half, so that 127 stand before each, or all that there are, and [CLS]."""
+    """All tokens, in windows that overlap by half: before each stand 127 or more, or all that there are, and [CLS]."""
     half = ROW // 2
     for start in range(0, max(1, len(ids) - half), ROW - half):
         window, new = ids[start : start + ROW], half if start else 0
@@ -47,7 +48,7 @@ def recurrent(lstm: AWDLSTM, ids: Tensor) -> Iterator[Part]:
 
 
 def masked(bert: BERT, ids: Tensor) -> Iterator[Part]:
-    """15 of 100 tokens, drawn and hidden as in training."""
+    """15 of 100 tokens, whatever the share in training; about one in ten of them is left as it is, unmarked."""
     generator = torch.Generator().manual_seed(0)
     for start in range(0, len(ids) - ROW + 1, ROW):
         inputs, targets, weights = tasks.masked(ids[None, start : start + ROW], generator)
@@ -57,7 +58,7 @@ def masked(bert: BERT, ids: Tensor) -> Iterator[Part]:
 
 
 def dropped(t5: T5, ids: Tensor) -> Iterator[Part]:
-    """15 of 100 tokens in spans. Sentinels and the end are paid for too: they say where a span ends."""
+    """15 of 100 tokens in spans. The model pays for sentinels and the end too: they say where a span ends."""
     generator = torch.Generator().manual_seed(0)
     for start in range(0, len(ids) - ROW + 1, ROW):
         row = tasks.begun(ids[None, start : start + ROW])[0]
@@ -129,7 +130,10 @@ def _targets(sentences: list[list[str]]) -> Tensor:
 
 
 def _words(elmo: ELMo, baseline: KneserNey, text: str) -> tuple[float, float, int]:
-    """The same of words from the left, those that the softmax knows, each with a byte for the space before it."""
+    """The same of words from the left, those that the softmax knows, each with a byte for the space before it.
+
+    Of a word that it does not know, ELMo reads the characters; for the n-gram model all such words are one.
+    """
     words, ours, theirs, size = course.words(), 0.0, 0.0, 0
     for sentence in data.split(text):
         characters, targets, _ = bidirectional_lm([sentence], words)

@@ -125,7 +125,7 @@ def decay(jacobians: Tensor, gradient: Tensor) -> Decay:
     """``jacobians`` (n, S, S), the last n along a sequence, and ``gradient`` (S,), ∂L_T/∂s_T: the distances 0 … n.
 
     It is the gradient of the loss at T alone, not of the sum of all losses. To come to an input, multiply by
-    :func:`input_jacobians`. Pascanu et al. 2013, section 2.1, with the factors that they leave out.
+    :func:`input_jacobians`. Pascanu et al. 2013, section 2.1, where γ is η (their γ bounds the slope of σ alone).
     """
     _check_jacobians(jacobians)
     if not isinstance(gradient, Tensor) or gradient.shape != jacobians.shape[1:2]:

@@ -71,8 +71,8 @@ def _share(name: str, value, cure: str) -> None:
 def parameter_groups(model: nn.Module, decay: float) -> list[dict]:
     """Two groups for a torch optimiser, each with ``names`` beside ``params``: what decays, and what does not.
 
-    The policy: matrices decay, embeddings among them; vectors (biases, the norms' weights) do not. So GPT-2's and
-    BERT's code have it. Tied weights stand in one group, once; what needs no gradient stands in none.
+    The policy: matrices decay, embeddings among them; vectors (biases, the norms' weights) do not. So GPT's
+    (2018) and BERT's code have it. Tied weights stand in one group, once; what needs no gradient stands in none.
     """
     arguments.kind("model", model, nn.Module, "use GPT(config)")
     _share("decay", decay, "0.1 is usual")
@@ -92,7 +92,8 @@ def _group(pairs: Iterable[tuple[str, nn.Parameter]], decay: float) -> dict:
 def adamw(groups: list[dict], rate: float, betas: tuple[float, float] = (0.9, 0.95)) -> torch.optim.AdamW:
     """Loshchilov & Hutter 2019, with ``groups`` from :func:`parameter_groups`; fused where the device has it.
 
-    ``rate``: the peak; a schedule multiplies it. A group's own ``lr`` wins over it.
+    ``rate``: the peak; a schedule multiplies it. A group's own ``lr`` wins over it. As in torch, a step takes
+    rate · decay off a weight: in the paper the schedule multiplies the decay, but the peak does not.
     """
     device = groups[0]["params"][0].device.type
     return torch.optim.AdamW(groups, lr=rate, betas=betas, fused=device in ("cpu", "cuda", "mps") or None)

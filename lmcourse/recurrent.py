@@ -173,7 +173,7 @@ class RecurrentConfig:
     hidden: int = 320  # of the states between the layers
     layers: int = 3
     kind: str = "lstm"
-    tied: bool = True  # the head's matrix is the embedding
+    tied: bool = True  # the head's matrix is the embedding: Press & Wolf 2017
     forget_bias: float = 1.0
 
     def __post_init__(self):

@@ -54,7 +54,8 @@ class Rows:
 class Columns:
     """A text in ``batch`` parts side by side, each read from beginning to end, then again, ``length`` + 1 ids at once.
 
-    Row b of a batch begins with the last id of row b of the batch before: a recurrent model goes on with its states.
+    Row b of a batch begins with the last id of row b of the batch before, but where the text begins anew: a recurrent
+    model goes on with its states.
     """
 
     def __init__(self, ids: Tensor, length: int, batch: int):

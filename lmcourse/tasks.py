@@ -246,7 +246,8 @@ def _held_out(family: Family, table: Data) -> list[Batch]:
     count, generator = table.held_out * table.batch, torch.Generator().manual_seed(0)
     if family.cut == "sentences":
         found = course.sentences("validation", table.corpora)
-        chosen = sorted((s[: table.length] for s in found[:: max(1, len(found) // count)]), key=len)
+        places = torch.linspace(0, len(found) - 1, count).long().tolist()
+        chosen = sorted((found[i][: table.length] for i in places), key=len)
         parts = [chosen[i : i + table.batch] for i in range(0, count, table.batch)]
     else:
         ids = course.ids("validation", table.corpora)

@@ -138,8 +138,8 @@ class AWDClassifier(nn.Module):
     """A label for the text from all states of its last layer: (B, T) → (B, labels).
 
     The head has two blocks, to ``hidden`` and to the labels: batch norm, dropout, matrix, in the order of the authors'
-    code and with its rates 0.4 and 0.1 (the paper names neither), ReLU between. Gradients reach the whole text, where
-    the paper keeps those of its last parts only (BPT3C).
+    code and with its rates 0.4 and 0.1 (the paper names neither), ReLU between. Gradients run through the whole text,
+    where the authors read it in parts, with the state carried but not its gradient (BPT3C).
     """
 
     def __init__(self, model: AWDLSTM, labels: int, hidden: int = 50, generator: torch.Generator | None = None):

@@ -78,12 +78,12 @@ def test_causal_models_foresee_every_token_once_and_never_look_at_it(model, base
 
 
 def test_windows_give_each_token_127_before_it():
-    """A token that is changed 128 places before changes the cost; in windows without overlap it often would not."""
+    """A token that is changed 127 places before changes the cost; in windows without overlap it often would not."""
     gpt = MODELS[0].eval()
     with torch.inference_mode():
         for place in (300, 383, 509, 700):
             other = IDS.clone()
-            other[place - 120] = other[place - 120] % 1000 + 500
+            other[place - 127] = other[place - 127] % 1000 + 500
             costs = [torch.cat([c for c, _ in heldout.causal(gpt, ids)])[place] for ids in (IDS, other)]
             assert costs[0] != costs[1]
 
@@ -95,7 +95,10 @@ def test_bert_hides_what_it_foresees():
     chosen = weights[0] > 0
     with torch.inference_mode():
         costs, places = next(heldout.masked(MODELS[2].eval(), IDS))
+        by_hand = -MODELS[2](inputs)[0].log_softmax(-1)[chosen].gather(1, targets[0][chosen][:, None])[:, 0]
     assert torch.equal(IDS[places], targets[0][chosen]) and len(costs) == int(chosen.sum())
+    torch.testing.assert_close(costs, by_hand)
+    assert not torch.allclose(costs, by_hand.roll(1), atol=1e-3)
     hidden = (inputs[0][chosen] == course.MASK).float().mean()
     assert 0.6 < hidden < 0.95
 
@@ -103,6 +106,8 @@ def test_bert_hides_what_it_foresees():
 def test_t5_foresees_what_was_dropped():
     with torch.inference_mode():
         parts = [part for part, _ in zip(heldout.dropped(MODELS[3].eval(), IDS), range(3))]
+        batch = tasks.spans(IDS[None, :255], draws())
+        assert float(parts[0][0].mean()) == pytest.approx(float(MODELS[3].loss(*batch)), rel=1e-5)
     for i, (costs, places) in enumerate(parts):
         assert 255 * i <= int(places.min()) and int(places.max()) < 255 * (i + 1)
         assert len(places) == 38 and len(costs) == 38 + 13 + 1  # tokens, sentinels, the end

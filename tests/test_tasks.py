@@ -200,3 +200,11 @@ def test_awd_lstm_reads_on_and_elmo_reads_sentences(config):
     inputs, targets, weights = task.draw(0, generator())
     assert inputs.shape[:2] == targets.shape == weights.shape and len(inputs) == 2 and not task.carries
     assert len(task.held_out) == 2 and float(task.model.loss(inputs, targets, weights).detach()) > 0
+
+
+def test_held_out_sentences_are_spread_evenly_and_the_longest_are_among_them(config, monkeypatch):
+    texts = {"train": [["a", "text"]] * 9, "validation": [["held"] * n for n in range(1, 8)]}
+    monkeypatch.setattr(course, "sentences", lambda split, corpora: texts[split])
+    config.write_text("[config]\nwidth = 8\nunits = 12\n[data]\nlength = 7\nbatch = 2\n[training]\nsteps = 3\n")
+    batches = tasks.read(config, ["model=ELMo", "data.held_out=2"]).held_out
+    assert [int(row.sum()) - 2 for _, _, weights in batches for row in weights] == [1, 3, 5, 7]  # two marks each

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lmcourse import course, data, tasks
+from lmcourse import batches, course, data
 from lmcourse.bert import BERT
 from lmcourse.characters import MARKS, bidirectional_lm
 from lmcourse.corruption import corrupt, noise_mask
@@ -36,7 +36,7 @@ def causal(gpt: GPT, ids: Tensor) -> Iterator[Part]:
     half = ROW // 2
     for start in range(0, max(1, len(ids) - half), ROW - half):
         window, new = ids[start : start + ROW], half if start else 0
-        yield nats(gpt(tasks.begun(window[None, :-1]))[0], window)[new:], torch.arange(start + new, start + len(window))
+        yield nats(gpt(batches.begun(window[None, :-1]))[0], window)[new:], torch.arange(start + new, start + len(window))
 
 
 def recurrent(lstm: AWDLSTM, ids: Tensor) -> Iterator[Part]:
@@ -51,7 +51,7 @@ def masked(bert: BERT, ids: Tensor) -> Iterator[Part]:
     """15 of 100 tokens, whatever the share in training; about one in ten of them is left as it is, unmarked."""
     generator = torch.Generator().manual_seed(0)
     for start in range(0, len(ids) - ROW + 1, ROW):
-        inputs, targets, weights = tasks.masked(ids[None, start : start + ROW], generator)
+        inputs, targets, weights = batches.masked(ids[None, start : start + ROW], generator)
         chosen = weights[0] > 0
         scores = bert.head(bert.hidden(inputs)[0][chosen])
         yield nats(scores, targets[0][chosen]), start + chosen.nonzero()[:, 0] - 1  # [CLS] is not in the text
@@ -61,9 +61,9 @@ def dropped(t5: T5, ids: Tensor) -> Iterator[Part]:
     """15 of 100 tokens in spans. The model pays for sentinels and the end too: they say where a span ends."""
     generator = torch.Generator().manual_seed(0)
     for start in range(0, len(ids) - ROW + 1, ROW):
-        row = tasks.begun(ids[None, start : start + ROW])[0]
+        row = batches.begun(ids[None, start : start + ROW])[0]
         noise = noise_mask(len(row), generator=generator)
-        inputs, targets = corrupt(row, noise, sentinels=tasks.SENTINELS, end_id=course.END)
+        inputs, targets = corrupt(row, noise, sentinels=batches.SENTINELS, end_id=course.END)
         scores = t5(inputs[None], shifted(targets[None]))[0]
         yield nats(scores, targets), start + noise.nonzero()[:, 0] - 1
 

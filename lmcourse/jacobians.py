@@ -135,7 +135,7 @@ def decay(jacobians: Tensor, gradient: Tensor) -> Decay:
         row, logs = _shrunk(row @ J, logs)
     lengths = torch.linalg.matrix_norm(jacobians, ord=2).log()
     norms = torch.cat([logs[1][None], lengths.flip(0)]).cumsum(0)
-    gamma = logs[1] + torch.arange(len(logs) - 1) * lengths.max()
+    gamma = torch.cat([logs[1][None], lengths.max().expand(len(jacobians))]).cumsum(0)
     return Decay(torch.stack(logs[1:]), norms, gamma)
 
 

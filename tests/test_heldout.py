@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from lmcourse import course, data, heldout, tasks
+from lmcourse import batches, course, data, heldout
 from lmcourse.bert import BERT
 from lmcourse.characters import MARKS
 from lmcourse.configuration import Config
@@ -91,7 +91,7 @@ def test_windows_give_each_token_127_before_it():
 def test_bert_hides_what_it_foresees():
     generator = draws()
     rows = IDS[None, :255]
-    inputs, targets, weights = tasks.masked(rows, generator)
+    inputs, targets, weights = batches.masked(rows, generator)
     chosen = weights[0] > 0
     with torch.inference_mode():
         costs, places = next(heldout.masked(MODELS[2].eval(), IDS))
@@ -106,7 +106,7 @@ def test_bert_hides_what_it_foresees():
 def test_t5_foresees_what_was_dropped():
     with torch.inference_mode():
         parts = [part for part, _ in zip(heldout.dropped(MODELS[3].eval(), IDS), range(3))]
-        batch = tasks.spans(IDS[None, :255], draws())
+        batch = batches.spans(IDS[None, :255], draws())
         assert float(parts[0][0].mean()) == pytest.approx(float(MODELS[3].loss(*batch)), rel=1e-5)
     for i, (costs, places) in enumerate(parts):
         assert 255 * i <= int(places.min()) and int(places.max()) < 255 * (i + 1)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from lmcourse import course, tasks
+from lmcourse import batches, course, tasks
 from lmcourse.corruption import restore
 from lmcourse.gpt import GPT
 from lmcourse.optimisation import Settings
@@ -72,7 +72,7 @@ def test_the_three_models_read_the_same_rows_and_differ_in_the_objective(config)
         assert bool((inputs == course.MASK).any()) and not bool(chosen[rows < len(course.SPECIALS)].any())
         inputs, targets, weights = t5.draw(step, generator())
         for row, x, y in zip(rows, inputs, targets):
-            assert restore(x, y, sentinels=tasks.SENTINELS, end_id=course.END).equal(row)
+            assert restore(x, y, sentinels=batches.SENTINELS, end_id=course.END).equal(row)
         assert weights.equal((targets != course.PAD).float())
     for name, p in gpt.model.named_parameters():
         assert p.equal(dict(bert.model.named_parameters())[name])

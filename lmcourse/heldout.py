@@ -36,7 +36,8 @@ def causal(gpt: GPT, ids: Tensor) -> Iterator[Part]:
     half = ROW // 2
     for start in range(0, max(1, len(ids) - half), ROW - half):
         window, new = ids[start : start + ROW], half if start else 0
-        yield nats(gpt(batches.begun(window[None, :-1]))[0], window)[new:], torch.arange(start + new, start + len(window))
+        costs = nats(gpt(batches.begun(window[None, :-1]))[0], window)
+        yield costs[new:], torch.arange(start + new, start + len(window))
 
 
 def recurrent(lstm: AWDLSTM, ids: Tensor) -> Iterator[Part]:

@@ -36,6 +36,8 @@ class Config:
     pooler          no          no         yes        no        no
     ==============  ==========  =========  =========  ========  ===========
 
+    The course's checkpoints are made with rotary positions (``recipes/``): learned ones ask for more text.
+
     RoBERTa is BERT with one segment, a larger vocabulary, ε 1e-5 and positions counted from 2. BERT's ε is 1e-12, T5's
     1e-6. All were trained with dropout 0.1, which is 0 here unless asked for. BERT's GELU is the exact one of the usual
     readers of its checkpoints.

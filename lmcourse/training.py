@@ -99,12 +99,13 @@ def fit(
         raise ValueError(f"parts: got {settings.parts}, expected 1: each row carries its own states")
     loss_of = Loss(move(model, device), carries)
     module = distributed.spread(loss_of, _blocks(model), world, device, spread)
-    groups = parameter_groups(model, settings.decay) if groups is None else groups(model)
-    optimiser = adamw(groups, settings.rate, settings.betas)
+    chosen = parameter_groups(model, settings.decay) if groups is None else groups(model)
+    optimiser = adamw(chosen, settings.rate, settings.betas)
     module.zero_grad()  # what a caller's own backward pass left
     peaks = [group["lr"] for group in optimiser.param_groups]
-    rates = [[float(group["lr"]), float(group["weight_decay"])] for group in optimiser.param_groups]
-    about = _about(settings, model, draw) | {"carries": carries, "groups": rates}
+    about = _about(settings, model, draw) | {"carries": carries}
+    if groups is not None:  # the usual two follow from the settings
+        about["groups"] = [[float(group["lr"]), float(group["weight_decay"])] for group in optimiser.param_groups]
     run = runs.Run(folder, about, model, optimiser, loss_of, draw, world)
     run.begin()
     cuda = [device.torch_device] if device.kind == "cuda" else []

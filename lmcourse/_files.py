@@ -1,8 +1,11 @@
 """How a file is written: whole or not at all."""
 
 import os
+import re
 import tempfile
 from pathlib import Path
+
+TEMPORARY = re.compile(r"\.[a-z0-9_]{8}")  # what tempfile.mkstemp puts after the prefix
 
 
 def write(path: str | Path, content: bytes) -> None:
@@ -28,4 +31,5 @@ def sweep(path: str | Path) -> None:
     """Remove what a :func:`write` of ``path`` left that was killed before it could rename."""
     path = Path(path)
     for temporary in path.parent.glob(f".{path.name}.*"):
-        temporary.unlink(missing_ok=True)
+        if TEMPORARY.fullmatch(temporary.suffix) and temporary.is_file():  # an editor's files have such names, too
+            temporary.unlink(missing_ok=True)

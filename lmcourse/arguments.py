@@ -25,7 +25,7 @@ def is_number(value) -> bool:
 
 
 def positive(name: str, value) -> None:
-    if not isinstance(value, Real) or not 0 < value < math.inf:
+    if not is_number(value) or not 0 < value < math.inf:
         raise ValueError(f"{name}: got {value!r}, expected a number above 0")
 
 

@@ -187,6 +187,9 @@ class ELMo(nn.Module):
         before = self.one_loss(right[-1][:, 1:], targets[:, :-1], weights[:, :-1] * both)
         return (after + before) / 2
 
+    def counts(self, characters: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
+        return weights[:, 1:].sum()  # what both means of the loss are over: either way, one mark is no target
+
     def one_loss(self, x: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
         """One direction's, with scores only where they count, as in ``transformer.Head.loss``."""
         rows = len(x)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lmcourse import batches, course, data
+from lmcourse import arguments, batches, course, data
 from lmcourse.bert import BERT
 from lmcourse.characters import MARKS, bidirectional_lm
 from lmcourse.corruption import corrupt, noise_mask
@@ -91,6 +91,7 @@ class HeldOut:
 
 def measure(model: nn.Module, baseline: KneserNey | None, texts: Sequence[str]) -> HeldOut:
     """``texts``: whole documents. ``baseline``: from :func:`ngrams`, of words for ELMo. ``model`` stops training."""
+    arguments.listed("texts", texts, "documents in a list; use [text] for one")
     model.eval()
     document = _words if isinstance(model, ELMo) else _pieces
     with torch.inference_mode():

@@ -25,7 +25,7 @@ def trajectory(layer: Recurrent, xs: Tensor, state: State | None = None) -> tupl
     if not isinstance(xs, Tensor) or xs.ndim != 2 or not len(xs) or xs.shape[1] != layer.inputs:
         raise ValueError(f"xs: got {arguments.came(xs)}, expected one sequence (T, {layer.inputs}), T from 1 on")
     weights = Weights(*(part.detach().double() for part in layer.weights))
-    states = [tuple(part.double() for part in (layer.start(1) if state is None else state))]
+    states = [tuple(part.double() for part in (layer.start(1) if state is None else layer.checked(state, 1)))]
     for x in xs.double():
         states.append(STEPS[layer.kind](x[None], states[-1], weights))
     return weights, tuple(torch.cat(parts) for parts in zip(*states))
@@ -135,7 +135,7 @@ def decay(jacobians: Tensor, gradient: Tensor) -> Decay:
         row, logs = _shrunk(row @ J, logs)
     lengths = torch.linalg.matrix_norm(jacobians, ord=2).log()
     norms = torch.cat([logs[1][None], lengths.flip(0)]).cumsum(0)
-    gamma = torch.cat([logs[1][None], lengths.max().expand(len(jacobians))]).cumsum(0)
+    gamma = torch.cat([logs[1][None], lengths.max().expand(len(lengths))]).cumsum(0)  # 0 · -∞ would be NaN
     return Decay(torch.stack(logs[1:]), norms, gamma)
 
 
@@ -156,7 +156,8 @@ def _shrunk(x: Tensor, logs: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
 
 
 def _check_jacobians(jacobians: Tensor) -> None:
-    if not isinstance(jacobians, Tensor) or jacobians.ndim != 3 or jacobians.shape[1] != jacobians.shape[2]:
-        raise ValueError(f"jacobians: got {arguments.came(jacobians)}, expected (n, S, S), square matrices")
+    if not isinstance(jacobians, Tensor) or jacobians.ndim != 3 or jacobians.shape[1] != jacobians.shape[2] or not len(jacobians):
+        came = arguments.came(jacobians)
+        raise ValueError(f"jacobians: got {came}, expected (n, S, S), square matrices, n from 1 on")
     if jacobians.dtype != torch.float64:
         raise TypeError(f"jacobians: got {jacobians.dtype}, expected float64: a product of hundreds needs the digits")

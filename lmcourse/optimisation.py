@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -34,12 +35,14 @@ class Settings:
     validate: int = 500
 
     def __post_init__(self):
+        for name, value in vars(self).items():  # NumPy's numbers become Python's, as a run's state and log have them
+            object.__setattr__(self, name, value.item() if isinstance(value, np.generic) else value)
         for name in ("steps", "parts", "log", "save", "validate"):
             arguments.whole(name, getattr(self, name))
         arguments.positive("rate", self.rate)
         if self.clip is not None:
             arguments.positive("clip", self.clip)
-        if self.schedule not in SCHEDULES:
+        if not isinstance(self.schedule, str) or self.schedule not in SCHEDULES:
             raise ValueError(f"schedule: got {self.schedule!r}, expected one of {', '.join(SCHEDULES)}")
         if not isinstance(self.seed, int) or isinstance(self.seed, bool) or not 0 <= self.seed < 2**63:
             raise ValueError(f"seed: got {self.seed!r}, expected a whole number from 0 on, below 2^63")
@@ -95,5 +98,8 @@ def adamw(groups: list[dict], rate: float, betas: tuple[float, float] = (0.9, 0.
     ``rate``: the peak; a schedule multiplies it. A group's own ``lr`` wins over it. As in torch, a step takes
     rate · decay off a weight: in the paper the schedule multiplies the decay, but the peak does not.
     """
-    device = groups[0]["params"][0].device.type
+    groups = [group | {"params": list(group["params"])} for group in groups]  # model.parameters() can be read once
+    if not (parameters := [p for group in groups for p in group["params"]]):
+        raise ValueError("groups: got no parameters, expected groups such as those of parameter_groups(model, 0.1)")
+    device = parameters[0].device.type
     return torch.optim.AdamW(groups, lr=rate, betas=betas, fused=device in ("cpu", "cuda", "mps") or None)

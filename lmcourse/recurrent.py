@@ -149,11 +149,11 @@ class Recurrent(nn.Module):
         """``state``: None starts with zeros. ``recurrent``: stands for U, as where some of its weights are dropped."""
         if not isinstance(x, Tensor) or x.ndim != 3 or x.shape[2] != self.inputs or not x.shape[1]:
             raise ValueError(f"x: got {arguments.came(x)}, expected (B, T, {self.inputs}), T from 1 on")
-        state = self.start(len(x)) if state is None else self._checked(state, len(x))
+        state = self.start(len(x)) if state is None else self.checked(state, len(x))
         weights = self.weights
         return self.kernel(x, state, weights if recurrent is None else weights._replace(recurrent=recurrent))
 
-    def _checked(self, state: State, B: int) -> State:
+    def checked(self, state: State, B: int) -> State:
         expected = [(B, self.width)] * (2 if self.kind == "lstm" else 1)
         got = [tuple(part.shape) for part in state] if isinstance(state, tuple) else arguments.came(state)
         if got != expected:

@@ -18,6 +18,7 @@ from lmcourse.bert import BERT
 from lmcourse.characters import MARKS
 from lmcourse.configuration import Config
 from lmcourse.device import seed
+from lmcourse.distributed import SPREADS
 from lmcourse.elmo import ELMo, ELMoConfig
 from lmcourse.gpt import GPT
 from lmcourse.objectives import check_rate
@@ -99,8 +100,9 @@ class Data:
         for name in ("length", "batch", "held_out"):
             arguments.whole(name, getattr(self, name))
         check_rate(self.rate)
-        if not isinstance(self.corpora, list | tuple) or not self.corpora or {*self.corpora} - {*data.CORPORA}:
-            raise ValueError(f"corpora: got {self.corpora!r}, expected a list of some of {', '.join(data.CORPORA)}")
+        listed = isinstance(self.corpora, list | tuple) and self.corpora
+        if not listed or not all(corpus in course.CORPORA for corpus in self.corpora):
+            raise ValueError(f"corpora: got {self.corpora!r}, expected a list of some of {', '.join(course.CORPORA)}")
         if not isinstance(self.dataset, dict):
             raise ValueError(f"dataset: got {self.dataset!r}, expected a table, such as [data.dataset] path = \"json\"")
 
@@ -145,9 +147,11 @@ def _change(found: dict, change: str) -> None:
 
 def _task(found: dict) -> Task:
     _only("entries", found, ("model", "spread", "cpu_bf16", "config", "data", "training"))
-    name, bf16 = found.get("model"), found.get("cpu_bf16", False)
-    if name not in FAMILIES:
+    name, spread, bf16 = found.get("model"), found.get("spread", "ddp"), found.get("cpu_bf16", False)
+    if not isinstance(name, str) or name not in FAMILIES:
         raise ValueError(f"model: got {name!r}, expected one of {', '.join(FAMILIES)}")
+    if spread not in SPREADS:
+        raise ValueError(f"spread: got {spread!r}, expected one of {', '.join(SPREADS)}")
     if not isinstance(bf16, bool):
         raise ValueError(f"cpu_bf16: got {bf16!r}, expected true or false")
     family = FAMILIES[name]
@@ -159,7 +163,7 @@ def _task(found: dict) -> Task:
     draw = Draw(source, table.batch, family.objective, table.rate, about)
     held_out = [] if table.dataset else _held_out(family, table)
     model = family.model(config, seed(training.seed))
-    return Task(model, draw, held_out, training, family.cut == "columns", found.get("spread", "ddp"), bf16)
+    return Task(model, draw, held_out, training, family.cut == "columns", spread, bf16)
 
 
 def _table(found: dict, name: str, kind: type, **defaults):
@@ -201,9 +205,9 @@ def _held_out(family: Family, table: Data) -> list[Batch]:
     count, generator = table.held_out * table.batch, torch.Generator().manual_seed(0)
     if family.cut == "sentences":
         found = course.sentences("validation", table.corpora)
-        places = torch.linspace(0, len(found) - 1, count).long().tolist()
+        places = torch.linspace(0, len(found) - 1, min(count, len(found))).long().tolist()
         chosen = sorted((found[i][: table.length] for i in places), key=len)
-        parts = [chosen[i : i + table.batch] for i in range(0, count, table.batch)]
+        parts = [chosen[i : i + table.batch] for i in range(0, len(chosen), table.batch)]
     else:
         ids = course.ids("validation", table.corpora)
         if family.cut == "columns":

@@ -43,6 +43,10 @@ class Loss(nn.Module):
     def forward(self, *batch: Tensor) -> Tensor:
         return self.model.loss(*batch) if self.states is None else self.model.loss(*batch, state=self.states)
 
+    def counts(self, batch: Batch) -> Tensor:
+        """What the loss of a batch is a mean over: the sum of its weights, or what the model counts of them."""
+        return self.model.counts(*batch) if hasattr(self.model, "counts") else batch[2].sum()
+
     def carried(self) -> dict[str, Tensor]:
         """For a run's saved state: each part of each layer's state, rows first."""
         states = self.states or {}
@@ -95,10 +99,13 @@ def fit(
         raise ValueError(f"parts: got {settings.parts}, expected 1: each row carries its own states")
     loss_of = Loss(move(model, device), carries)
     module = distributed.spread(loss_of, _blocks(model), world, device, spread)
-    groups = parameter_groups(model, settings.decay) if groups is None else groups(model)
-    optimiser = adamw(groups, settings.rate, settings.betas)
+    chosen = parameter_groups(model, settings.decay) if groups is None else groups(model)
+    optimiser = adamw(chosen, settings.rate, settings.betas)
+    module.zero_grad()  # what a caller's own backward pass left
     peaks = [group["lr"] for group in optimiser.param_groups]
     about = _about(settings, model, draw) | {"carries": carries}
+    if groups is not None:  # the usual two follow from the settings
+        about["groups"] = [[float(group["lr"]), float(group["weight_decay"])] for group in optimiser.param_groups]
     run = runs.Run(folder, about, model, optimiser, loss_of, draw, world)
     run.begin()
     cuda = [device.torch_device] if device.kind == "cuda" else []
@@ -131,17 +138,19 @@ def _step(
     module: nn.Module, optimiser: torch.optim.Optimizer, batch: Batch, settings: Settings, device: Device, world: World
 ) -> tuple[Tensor, Tensor]:
     """One step of gradient descent: the loss of the batch before it, and the norm of the gradients."""
-    total, loss = batch[2].sum(), torch.zeros((), device=device.torch_device)
+    count = getattr(module, "module", module).counts  # under DDP it is one level further in
+    total, loss = count(batch), torch.zeros((), device=device.torch_device)
     module.train()
     for i, part in enumerate(zip(*(x.chunk(settings.parts) for x in world.rows(batch)), strict=True)):
-        counts = float(part[2].sum() / total)  # what the mean over this part weighs in the mean over the batch
+        counts = float(count(part) / total)  # what the mean over this part weighs in the mean over the batch
         with distributed.accumulating(module, last=i + 1 == settings.parts):
             value = _weighted(counts, module, part, device)
             (world.size * value).backward()  # times size, since the average over processes is taken of the gradients
         loss += value.detach()
-    norm = nn.utils.clip_grad_norm_(module.parameters(), settings.clip or float("inf"))
+    trained = {p for group in optimiser.param_groups for p in group["params"]}
+    norm = nn.utils.clip_grad_norm_([p for p in module.parameters() if p in trained], settings.clip or float("inf"))
     optimiser.step()
-    optimiser.zero_grad()
+    module.zero_grad()  # also of what stands in no group
     step_done(device)
     return world.total(loss), distributed.whole(norm)
 
@@ -155,11 +164,12 @@ def _entry(done: int, loss: Tensor, norm: Tensor, settings: Settings) -> dict:
 def evaluate(module: nn.Module, batches: Sequence[Batch], device: Device, world: World = World()) -> float:
     """The mean loss over all weights of ``batches``, in nats, without dropout; ``module`` is a :class:`Loss`."""
     module.eval()
+    count = getattr(module, "module", module).counts
     total, loss = 0.0, torch.zeros((), device=device.torch_device)
     for batch in batches:
         mine = world.rows(batch)
-        loss += _weighted(float(mine[2].sum()), module, mine, device)
-        total += float(batch[2].sum())
+        loss += _weighted(float(count(mine)), module, mine, device)
+        total += float(count(batch))
     return float(world.total(loss)) / total
 
 

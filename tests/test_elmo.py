@@ -11,11 +11,14 @@ import torch
 from torch import nn
 
 from lmcourse import elmo as elmo_module
+from lmcourse import training
 from lmcourse.characters import MARKS, bidirectional_lm, characters
+from lmcourse.device import Device
 from lmcourse.elmo import ELMo, ELMoConfig, LayerMix, ProjectedLSTM, plain_lstm, reverse
 from lmcourse.vocabulary import Vocabulary
 
 SENTENCES = [["we", "sat", "on", "the", "bank", "of", "the", "river"], ["a", "bank"], ["bankify", "the", "river"], []]
+CPU = Device("cpu", torch.device("cpu"), "CPU: for a test")
 VOCABULARY = Vocabulary(("the", "bank", "of", "river", "we", "sat"))
 SMALL = ELMoConfig(len(VOCABULARY) + MARKS, filters=((1, 4), (3, 8)), character_width=5, width=6, units=9, longest=20)
 
@@ -488,3 +491,18 @@ def test_wrong_configuration(options, name):
 def test_bad_input_names_the_argument(call, name):
     with pytest.raises((ValueError, TypeError), match=f"^{name}: "):
         call()
+
+
+def test_a_batch_in_parts_has_the_loss_and_the_gradients_of_the_whole():
+    rows, found = batch(), []
+    for parts in (1, 2, 4):
+        model = made()
+        optimiser = torch.optim.SGD(model.parameters(), lr=1.0)
+        settings = training.Settings(steps=1, parts=parts, clip=None)
+        loss, norm = training._step(training.Loss(model), optimiser, rows, settings, CPU, training.World())
+        found.append((loss, norm, *model.parameters()))
+    each = [tuple(x[i : i + 1] for x in rows) for i in range(4)]
+    held_out = [training.evaluate(training.Loss(made()), batches, CPU) for batches in ([rows], each)]
+    assert held_out[0] == pytest.approx(held_out[1], rel=1e-6)
+    for other in found[1:]:
+        torch.testing.assert_close(other, found[0], rtol=1e-6, atol=1e-9)

@@ -138,3 +138,8 @@ def test_the_mode_is_evaluation_and_documents_add_up(baseline):
     first, second = (heldout.measure(gpt, baseline, [t]) for t in (TEXT[:2000], TEXT[2000:]))
     both = heldout.measure(gpt, baseline, [TEXT[:2000], TEXT[2000:]])
     assert both.bits * both.bytes == pytest.approx(first.bits * first.bytes + second.bits * second.bytes)
+
+
+def test_one_text_is_not_taken_for_a_list_of_letters():
+    with pytest.raises(TypeError, match=r"texts: got str, expected documents in a list; use \[text\] for one"):
+        heldout.measure(course.load("gpt"), None, "we the people")

@@ -214,7 +214,8 @@ def test_a_gradient_of_zero_is_minus_infinity():
     J = jacobians(layer("rnn", 0.0), XS)
     assert log_norms(J).tolist() == [-math.inf] * T
     found = decay(J, draw(D))
-    assert found.gradient[0].isfinite() and found.gradient[1:].tolist() == [-math.inf] * T
+    for logs in (found.gradient, found.norms, found.gamma):
+        assert logs[0] == found.gradient[0] and logs[0].isfinite() and logs[1:].tolist() == [-math.inf] * T
 
 
 @pytest.mark.parametrize(
@@ -225,6 +226,9 @@ def test_a_gradient_of_zero_is_minus_infinity():
         lambda: jacobians(layer("rnn"), XS[:, :2]),
         lambda: cell_jacobians(layer("rnn"), XS),
         lambda: cell_jacobians(None, XS),
+        lambda: trajectory(layer("rnn"), XS, (torch.zeros(2, D),)),
+        lambda: jacobians(layer("lstm"), XS, (torch.zeros(1, D),)),
+        lambda: log_norms(torch.ones(0, 3, 3).double()),
         lambda: log_norms(torch.eye(3).double()),
         lambda: log_norms(torch.ones(2, 3, 4).double()),
         lambda: log_norms(torch.ones(2, 3, 3)),

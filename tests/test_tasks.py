@@ -111,6 +111,9 @@ def test_what_a_draw_is_about_tells_texts_apart(config):
     "changes, message",
     [
         (["model=gpt"], "model: got 'gpt', expected one of GPT, BERT, T5, AWDLSTM, ELMo"),
+        (["model=[1]"], r"model: got \[1\], expected one of GPT"),
+        (["spread=wide"], "spread: got 'wide', expected one of ddp, fsdp"),
+        (["spread=[1]"], r"spread: got \[1\], expected one of ddp, fsdp"),
         (["modle=GPT"], "entries: got modle, expected only model, spread"),
         (["cpu_bf16=1"], "cpu_bf16: got 1, expected true or false"),
         (["config=3"], r"config: got 3, expected a table, \[config\]"),
@@ -123,6 +126,7 @@ def test_what_a_draw_is_about_tells_texts_apart(config):
         (["data.held_out=x"], r"\[data\] held_out: got 'x'"),
         (["data.corpora=novels"], r"\[data\] corpora: got 'novels', expected a list of some of novels, addresses"),
         (['data.corpora=["plays"]'], r"\[data\] corpora: got \['plays'\], expected a list of some of"),
+        (['data.corpora=[["novels"]]'], r"\[data\] corpora: got \[\['novels'\]\], expected a list of some of"),
         (["data.dataset=json"], r"\[data\] dataset: got 'json', expected a table"),
         (["training.rate=-1"], r"\[training\] rate: got -1, expected a number above 0"),
         (["training.seed=x"], r"\[training\] seed: got 'x'"),
@@ -202,9 +206,12 @@ def test_awd_lstm_reads_on_and_elmo_reads_sentences(config):
     assert len(task.held_out) == 2 and float(task.model.loss(inputs, targets, weights).detach()) > 0
 
 
-def test_held_out_sentences_are_spread_evenly_and_the_longest_are_among_them(config, monkeypatch):
-    texts = {"train": [["a", "text"]] * 9, "validation": [["held"] * n for n in range(1, 8)]}
-    monkeypatch.setattr(course, "sentences", lambda split, corpora: texts[split])
-    config.write_text("[config]\nwidth = 8\nunits = 12\n[data]\nlength = 7\nbatch = 2\n[training]\nsteps = 3\n")
-    batches = tasks.read(config, ["model=ELMo", "data.held_out=2"]).held_out
-    assert [int(row.sum()) - 2 for _, _, weights in batches for row in weights] == [1, 3, 5, 7]  # two marks each
+def test_held_out_sentences_come_from_all_places_and_have_all_lengths(config, monkeypatch):
+    found = [["the"] * (1 + i % 9) + [str(i)] for i in range(119)]  # two of each three are too many for 4 · 15
+    monkeypatch.setattr(course, "sentences", lambda split, corpora: found)
+    config.write_text('[config]\nwidth = 8\nunits = 12\n[data]\nbatch = 15\nheld_out = 4\n[training]\nsteps = 3\n')
+    lengths = [int(n) - 3 for batch in tasks.read(config, ["model=ELMo"]).held_out for n in batch[2].sum(1)]
+    assert len(lengths) == 60 and sorted(lengths) == lengths and max(lengths) == 9
+    assert sum(lengths) / 60 == pytest.approx(5, abs=0.2)
+    monkeypatch.setattr(course, "sentences", lambda split, corpora: found[:20])
+    assert [len(batch[0]) for batch in tasks.read(config, ["model=ELMo"]).held_out] == [15, 5]

@@ -1,11 +1,13 @@
 """The training loop: parts, groups, schedules, clipping, what is logged, what it leaves alone; the command line."""
 
+import contextlib
 import copy
 import json
 import math
 import re
 from unittest import mock
 
+import numpy as np
 import pytest
 import small_runs as small
 import torch
@@ -93,6 +95,40 @@ def test_a_part_in_which_nothing_counts_adds_nothing(kind):
 
 
 # ------------------------------------------------------------------------------------------ groups
+
+
+def test_what_stands_in_no_group_has_no_part_in_the_norm_and_a_run_goes_on_without_it(tmp_path):
+    settings, options = Settings(steps=6, log=1, save=1, rate=0.01, clip=0.05), dict(device=small.CPU)
+    head = lambda model: [{"params": model.head.parameters(), "lr": 0.01}]  # noqa: E731
+    for name, progress in (("whole", False), ("stopped", small.stopped_at(3, settings))):
+        with pytest.raises(KeyboardInterrupt) if progress else contextlib.nullcontext():
+            fit(small.small("GPT"), small.source("GPT"), settings, folder=tmp_path / name, groups=head,
+                progress=progress, **options)  # fmt: skip
+    options |= dict(groups=head)
+    went_on = fit(small.small("GPT"), small.source("GPT"), settings, folder=tmp_path / "stopped", **options)
+    assert small.same_state(tmp_path / "whole", tmp_path / "stopped")
+    model = small.small("GPT")
+    for p in {*model.parameters()} - {*model.head.parameters()}:
+        p.requires_grad_(False)
+    frozen = fit(model, small.source("GPT"), settings, **options)
+    assert [entry["norm"] for entry in frozen] == [entry["norm"] for entry in went_on]
+    faster = lambda model: [{"params": model.head.parameters(), "lr": 0.02}]  # noqa: E731
+    with pytest.raises(ValueError, match=r"other settings \(groups was \[\[0.01, 0.01\]\], is \[\[0.02, 0.01\]\]\)"):
+        fit(small.small("GPT"), small.source("GPT"), settings, folder=tmp_path / "whole", **options | {"groups": faster})
+    with pytest.raises(ValueError, match="groups: got no parameters, expected groups such as"):
+        run(groups=lambda model: [])
+
+
+def test_gradients_from_before_a_run_have_no_part_in_it():
+    model = Line()
+    model.a.grad = torch.full((1,), 99.0)
+    assert run(model, settings=Settings(steps=1)) == run(settings=Settings(steps=1))
+
+
+def test_settings_of_numpy_are_those_of_python(tmp_path):
+    settings = Settings(steps=np.int64(2), rate=np.float32(0.5), log=np.int32(1))
+    assert settings == Settings(steps=2, rate=0.5, log=1) and type(settings.steps) is int
+    assert len(run(settings=settings, folder=tmp_path)) == 2
 
 
 def decayed(groups):
@@ -291,7 +327,8 @@ def test_a_loss_that_is_not_finite_ends_the_run_before_the_state_is_overwritten(
 
 @pytest.mark.parametrize(
     "change",
-    [dict(steps=0), dict(steps=2.5), dict(parts=0), dict(rate=0), dict(rate="1"), dict(schedule="step"), dict(warmup=9),
+    [dict(steps=0), dict(steps=2.5), dict(parts=0), dict(rate=0), dict(rate="1"), dict(rate=True),
+     dict(schedule="step"), dict(schedule=["step"]), dict(clip=True), dict(warmup=9),
      dict(warmup=-1), dict(decay=1), dict(decay=-0.1), dict(betas=(0.9,)), dict(betas=0.9), dict(betas=(0.9, 1)),
      dict(clip=0), dict(clip=math.nan), dict(seed=-1), dict(seed=0.5), dict(log=0), dict(save=0), dict(validate=True),
      dict(schedule="slanted_triangular", warmup=2)],
@@ -376,9 +413,9 @@ def test_the_command_trains_saves_the_model_and_goes_on(config, tmp_path, capsys
     assert said.err.endswith("training 100%\n")
     log, model = small.log(tmp_path / "run"), load_own(tmp_path / "run" / "model.safetensors")
     assert type(model).__name__ == kind and log.count(b"\n") == 3
-    (tmp_path / "run" / ".model.safetensors.x1").write_bytes(b"left by a kill")
+    (tmp_path / "run" / ".model.safetensors.x1234567").write_bytes(b"left by a kill")
     training.main([str(config), "--folder", str(tmp_path / "run"), f"model={kind}"])  # there is nothing left to do
-    assert small.log(tmp_path / "run") == log and not (tmp_path / "run" / ".model.safetensors.x1").exists()
+    assert small.log(tmp_path / "run") == log and not (tmp_path / "run" / ".model.safetensors.x1234567").exists()
     with pytest.raises(ValueError, match=r"run.safetensors: .*\(data.batch was 2, is 4\); give another folder"):
         training.main([str(config), "--folder", str(tmp_path / "run"), f"model={kind}", "data.batch=4"])
 

@@ -135,7 +135,7 @@ def decay(jacobians: Tensor, gradient: Tensor) -> Decay:
         row, logs = _shrunk(row @ J, logs)
     lengths = torch.linalg.matrix_norm(jacobians, ord=2).log()
     norms = torch.cat([logs[1][None], lengths.flip(0)]).cumsum(0)
-    gamma = torch.cat([logs[1][None], lengths.max().expand(len(lengths))]).cumsum(0)  # 0 · -∞ would be NaN
+    gamma = torch.cat([logs[1][None], lengths.max().expand(len(lengths))]).cumsum(0)  # 0 · -∞ is NaN
     return Decay(torch.stack(logs[1:]), norms, gamma)
 
 

@@ -156,7 +156,8 @@ def _shrunk(x: Tensor, logs: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
 
 
 def _check_jacobians(jacobians: Tensor) -> None:
-    if not isinstance(jacobians, Tensor) or jacobians.ndim != 3 or jacobians.shape[1] != jacobians.shape[2] or not len(jacobians):
+    square = isinstance(jacobians, Tensor) and jacobians.ndim == 3 and jacobians.shape[1] == jacobians.shape[2]
+    if not square or not len(jacobians):
         came = arguments.came(jacobians)
         raise ValueError(f"jacobians: got {came}, expected (n, S, S), square matrices, n from 1 on")
     if jacobians.dtype != torch.float64:

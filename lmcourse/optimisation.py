@@ -95,11 +95,13 @@ def _group(pairs: Iterable[tuple[str, nn.Parameter]], decay: float) -> dict:
 def adamw(groups: list[dict], rate: float, betas: tuple[float, float] = (0.9, 0.95)) -> torch.optim.AdamW:
     """Loshchilov & Hutter 2019, with ``groups`` from :func:`parameter_groups`; fused where the device has it.
 
-    ``rate``: the peak; a schedule multiplies it. A group's own ``lr`` wins over it. As in torch, a step takes
-    rate · decay off a weight: in the paper the schedule multiplies the decay, but the peak does not.
+    ``rate``: the peak; a schedule multiplies it. A group's own ``lr`` wins over it, and a group without ``weight_decay``
+    does not decay. As in torch, a step takes rate · decay off a weight: in the paper the schedule multiplies the decay,
+    but the peak does not.
     """
     groups = [group | {"params": list(group["params"])} for group in groups]  # model.parameters() can be read once
     if not (parameters := [p for group in groups for p in group["params"]]):
         raise ValueError("groups: got no parameters, expected groups such as those of parameter_groups(model, 0.1)")
     device = parameters[0].device.type
-    return torch.optim.AdamW(groups, lr=rate, betas=betas, fused=device in ("cpu", "cuda", "mps") or None)
+    fused = device in ("cpu", "cuda", "mps") or None
+    return torch.optim.AdamW(groups, lr=rate, betas=betas, weight_decay=0.0, fused=fused)

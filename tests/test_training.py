@@ -15,7 +15,7 @@ from lmcourse import course, training
 from lmcourse._inputs import reporter
 from lmcourse.checkpoints import load_own
 from lmcourse.distributed import World
-from lmcourse.optimisation import SCHEDULES, parameter_groups
+from lmcourse.optimisation import SCHEDULES, adamw, parameter_groups
 from lmcourse.rows import joined
 from lmcourse.training import Loss, Settings, evaluate, fit
 from torch import nn
@@ -113,7 +113,7 @@ def test_what_stands_in_no_group_has_no_part_in_the_norm_and_a_run_goes_on_witho
     frozen = fit(model, small.source("GPT"), settings, **options)
     assert [entry["norm"] for entry in frozen] == [entry["norm"] for entry in went_on]
     faster = lambda model: [{"params": model.head.parameters(), "lr": 0.02}]  # noqa: E731
-    with pytest.raises(ValueError, match=r"other settings \(groups was \[\[0.01, 0.01\]\], is \[\[0.02, 0.01\]\]\)"):
+    with pytest.raises(ValueError, match=r"other settings \(groups was \[\[0.01, 0.0\]\], is \[\[0.02, 0.0\]\]\)"):
         fit(small.small("GPT"), small.source("GPT"), settings, folder=tmp_path / "whole", **options | {"groups": faster})
     with pytest.raises(ValueError, match="groups: got no parameters, expected groups such as"):
         run(groups=lambda model: [])
@@ -212,7 +212,7 @@ def test_the_rate_of_each_step_is_the_schedules(schedule):
 def test_gradients_are_clipped_together_and_their_norm_is_logged_before():
     batch = small.source("GPT")(0, GENERATOR().manual_seed(1))
     _, norm, whole = gradients("GPT", 1, batch)
-    expected = math.sqrt(sum(float((g**2).sum()) for g in whole))
+    expected = math.sqrt(sum(float((g.detach() ** 2).sum()) for g in whole))
     assert float(norm) == pytest.approx(expected, rel=1e-9)
     for clip in (expected / 3, expected * 3):
         model = small.small("GPT").double()
@@ -447,3 +447,12 @@ def test_the_command_says_what_is_wrong(config, tmp_path, monkeypatch, capsys, a
     assert (ended.value.code == 0) == (arguments == ["--help"])
     assert re.search(message, text), text
     assert not (tmp_path / "run").exists()
+
+
+def test_a_group_decays_only_if_it_says_so():
+    """torch's own default, 0.01, would shrink biases and norms, too."""
+    p, q = (torch.nn.Parameter(torch.ones(2)) for _ in range(2))
+    optimiser = adamw([{"params": [p]}, {"params": [q], "weight_decay": 0.5}], rate=0.1)
+    (0 * (p.sum() + q.sum())).backward()
+    optimiser.step()
+    assert torch.equal(p, torch.ones(2)) and torch.allclose(q, torch.full((2,), 0.95))

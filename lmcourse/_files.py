@@ -22,7 +22,7 @@ def write(path: str | Path, content: bytes) -> None:
     except BaseException as error:
         os.unlink(temporary)
         if isinstance(error, OSError):  # a full disk, for one
-            told = f"{error.strerror}, at {len(content):,} bytes for {path}; what stood there is as it was"
+            told = f"{error.strerror or error}, at {len(content):,} bytes for {path}; what stood there is as it was"
             raise OSError(error.errno, told) from error
         raise
 

@@ -95,8 +95,8 @@ def _group(pairs: Iterable[tuple[str, nn.Parameter]], decay: float) -> dict:
 def adamw(groups: list[dict], rate: float, betas: tuple[float, float] = (0.9, 0.95)) -> torch.optim.AdamW:
     """Loshchilov & Hutter 2019, with ``groups`` from :func:`parameter_groups`; fused where the device has it.
 
-    ``rate``: the peak; a schedule multiplies it. A group's own ``lr`` wins over it, and a group without ``weight_decay``
-    does not decay. As in torch, a step takes rate · decay off a weight: in the paper the schedule multiplies the decay,
+    ``rate``: the peak; a schedule multiplies it. A group's own ``lr`` wins over it; one without ``weight_decay`` does
+    not decay. As in torch, a step takes rate · decay off a weight: in the paper the schedule multiplies the decay,
     but the peak does not.
     """
     groups = [group | {"params": list(group["params"])} for group in groups]  # model.parameters() can be read once

@@ -101,7 +101,7 @@ def test_every_asset_is_listed_with_checksum_and_notice():
     listed = {line.split()[1] for line in (data.ASSETS / "SHA256SUMS").read_text(encoding="utf-8").splitlines()}
     for name in listed:
         assert f"`{name}`" in notices, name
-        data.read_asset(name)
+        data.asset(name)
     unlisted = {f.name for f in data.ASSETS.iterdir()} - listed
     assert unlisted == {"NOTICES.md", "SHA256SUMS", "WORDNET-LICENSE.txt"}
 

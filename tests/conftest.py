@@ -1,6 +1,7 @@
-"""For every test: the scripts of ``tools/`` can be imported. How notebooks are compared: ``notebooks/conftest.py``."""
+"""For every test: scripts of ``tools/`` and ``recipes/`` can be imported. How notebooks are compared: ``notebooks/``."""
 
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tools"))
+for folder in ("tools", "recipes"):
+    sys.path.insert(0, str(Path(__file__).resolve().parent.parent / folder))

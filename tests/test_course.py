@@ -1,20 +1,18 @@
 """The course's tokenizer and checkpoints: as the recipes make them, as good on held-out text as their record says."""
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
-import torch
-from lmcourse import course, data, heldout, runs
+import report
+from lmcourse import course, data, heldout
 from lmcourse.bert import BERT
 from lmcourse.bpe import ByteBPE
 from lmcourse.configuration import differences
 
+BETTER = ("gpt",)  # than the n-gram model on both corpora
 ROOT = Path(__file__).resolve().parent.parent
 RECORD = json.loads((ROOT / "recipes" / "checkpoints.json").read_text(encoding="utf-8"))
-sys.path.insert(0, str(ROOT / "recipes"))
-import report  # noqa: E402
 
 
 def test_the_tokenizer_comes_out_again():
@@ -35,18 +33,20 @@ def test_marks_stand_where_the_constants_say():
 def test_all_checkpoints_are_there_and_small():
     assert set(RECORD) == set(course.MODELS)
     assert sum(entry["bytes"] for entry in RECORD.values()) <= 24e6
+    assert all(RECORD[name]["held_out"][corpus]["bits"] < RECORD[name]["held_out"][corpus]["baseline"]
+               for name in BETTER for corpus in RECORD[name]["held_out"])  # fmt: skip
     for name, entry in RECORD.items():
         assert (data.ASSETS / f"{name}.safetensors").stat().st_size == entry["bytes"]
         assert sum(p.numel() for p in course.load(name).parameters()) == entry["parameters"]
 
 
-def test_the_trio_differs_in_nothing_but_mask_objective_and_cross_attention():
-    gpt, bert, t5 = (course.load(name) for name in ("gpt", "bert", "t5"))
-    assert not differences(gpt.config, bert.config) and not differences(gpt.config, t5.config)
+def test_gpt_and_bert_differ_in_mask_and_objective_only():
+    gpt, bert = course.load("gpt"), course.load("bert")
+    assert type(bert) is BERT and not differences(gpt.config, bert.config)
     shapes = [{name: p.shape for name, p in model.named_parameters()} for model in (gpt, bert)]
-    assert shapes[0] == shapes[1] and type(bert) is BERT
-    budget = [(RECORD[name]["steps"], RECORD[name]["recipe"]) for name in ("gpt", "bert", "t5")]
-    assert len(set(budget)) == 1
+    assert shapes[0] == shapes[1]
+    budgets = [{key: RECORD[name][key] for key in ("recipe", "steps", "tokens")} for name in ("gpt", "bert")]
+    assert budgets[0] == budgets[1]
 
 
 @pytest.mark.parametrize("name", course.MODELS)
@@ -64,10 +64,10 @@ def test_the_log_of_a_recipe_is_whole(name):
     lines = [json.loads(line) for line in (ROOT / "recipes" / "logs" / f"{name}.jsonl").read_text().splitlines()]
     steps = [line["step"] for line in lines]
     assert steps == sorted(set(steps)) and steps[-1] == RECORD[name]["steps"]
-    assert lines[-1]["held_out"] < lines[0]["loss"] and runs.LOG.endswith("jsonl")
+    looks = [line["held_out"] for line in lines if "held_out" in line]
+    assert looks == sorted(looks, reverse=True), "the loss on held-out text fell to the end"
 
 
 def test_what_load_refuses():
-    with pytest.raises(ValueError, match="name: got 'gpt5', expected one of gpt, bert, t5"):
+    with pytest.raises(ValueError, match="name: got 'gpt5', expected one of gpt, bert, elmo"):
         course.load("gpt5")
-    assert torch.is_grad_enabled()

@@ -50,8 +50,8 @@ def ids(split: str, corpora: Sequence[str] = CORPORA) -> Tensor:
 def load(name: str) -> checkpoints.Own:
     """One of the course's checkpoints, not training: "gpt", "bert", "elmo" or "awdlstm".
 
-    The first two share configuration, tokenizer, text and number of steps, and differ in mask and objective. AWD-LSTM has
-    read the novels only. How each was made, and what it costs on held-out text: ``recipes/``.
+    The first two share configuration, tokenizer, text and number of steps, and differ in mask and objective. AWD-LSTM
+    has read the novels only. How each was made, and what it costs on held-out text: ``recipes/``.
     """
     if name not in MODELS:
         raise ValueError(f"name: got {name!r}, expected one of {', '.join(MODELS)}")

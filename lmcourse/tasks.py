@@ -27,6 +27,7 @@ from lmcourse.rows import Columns, Rows, Sentences, Stream
 from lmcourse.t5 import T5
 from lmcourse.ulmfit import AWDConfig, AWDLSTM
 
+
 @dataclass(frozen=True)
 class Family:
     """A model, the class of its configuration, how its text is cut, and its objective."""

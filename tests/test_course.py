@@ -10,7 +10,7 @@ from lmcourse.bert import BERT
 from lmcourse.bpe import ByteBPE
 from lmcourse.configuration import differences
 
-BETTER = {"gpt": data.CORPORA, "bert": data.CORPORA, "awdlstm": ["novels"]}  # than the n-gram model, on these test documents
+BETTER = {"gpt": data.CORPORA, "bert": data.CORPORA, "awdlstm": ["novels"], "elmo": ["novels"]}  # than the n-gram model, on these test documents
 ROOT = Path(__file__).resolve().parent.parent
 RECORD = json.loads((ROOT / "recipes" / "checkpoints.json").read_text(encoding="utf-8"))
 

@@ -22,7 +22,7 @@ from lmcourse import objectives
 from lmcourse.bert import BERT
 from lmcourse.bpe import ByteBPE
 from lmcourse.configuration import Config
-from lmcourse.corruption import noise_and_spans, span_corruption_batch
+from lmcourse.corruption import corrupted_lengths, span_corruption_batch
 from lmcourse.data import documents
 from lmcourse.device import keep_memory
 from lmcourse.gpt import GPT
@@ -53,8 +53,8 @@ def batches(family: str, text: torch.Tensor, seed: int):
             kinds = dict(mask_id=MASK, random_ids=range(VOCABULARY - 64), generator=generator)
             yield objectives.masked_lm(chosen[:, :T].contiguous(), **kinds)
         else:
-            noise, spans = noise_and_spans(T, 0.15, 3.0)
-            sizes = dict(input_length=T - noise + spans + 1, target_length=noise + spans + 1, pad_id=PAD, end_id=END)
+            inputs, targets = corrupted_lengths(T)
+            sizes = dict(input_length=inputs, target_length=targets, pad_id=PAD, end_id=END)
             yield span_corruption_batch(chosen[:, :T], sentinels=SENTINELS, generator=generator, **sizes)
 
 

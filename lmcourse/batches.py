@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from lmcourse import course
 from lmcourse.characters import bidirectional_lm
-from lmcourse.corruption import noise_and_spans, span_corruption_batch
+from lmcourse.corruption import corrupted_lengths, span_corruption_batch
 from lmcourse.objectives import causal_lm, masked_lm, ordinary
 
 Batch = tuple[Tensor, ...]
@@ -37,8 +37,7 @@ def masked(rows: Tensor, generator: torch.Generator, rate: float = 0.15) -> Batc
 def spans(rows: Tensor, generator: torch.Generator, rate: float = 0.15) -> Batch:
     """Dropped spans from the rest, for T5: rows (B, T) → inputs (B, S), targets and weights (B, U)."""
     rows = begun(rows)
-    noise, count = noise_and_spans(rows.shape[1], rate)
-    lengths = dict(input_length=rows.shape[1] - noise + count + 1, target_length=noise + count + 1)
+    lengths = dict(zip(("input_length", "target_length"), corrupted_lengths(rows.shape[1], rate)))
     ids = dict(sentinels=SENTINELS, end_id=course.END, pad_id=course.PAD)
     return span_corruption_batch(rows, rate=rate, **lengths, **ids, generator=generator)
 

@@ -38,7 +38,12 @@ def bits_per_byte(log_probabilities: Sequence[Tensor], texts: Sequence[str]) -> 
     size = sum(len(text.encode()) for text in texts)
     if not size:
         raise ValueError("texts: got no byte, expected text; give at least one that is not empty")
-    return sum(-float(nats.double().sum()) for nats in log_probabilities) / math.log(2) / size
+    return per_byte(sum(-float(nats.double().sum()) for nats in log_probabilities), size)
+
+
+def per_byte(nats: float, size: int) -> float:
+    """-Σ log p in nats, over ``size`` bytes: bits for each."""
+    return nats / math.log(2) / size
 
 
 def _check_nats(name: str, value: Tensor, text: str) -> None:

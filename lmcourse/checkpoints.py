@@ -14,7 +14,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as serialise
 from torch import Tensor, nn
 
-from lmcourse import _files, arguments, published
+from lmcourse import _files, _ties, arguments, published
 from lmcourse.bert import BERT, NextSentence
 from lmcourse.configuration import Config
 from lmcourse.elmo import ELMo, ELMoConfig
@@ -131,21 +131,16 @@ def _stack(parts: list[str], theirs: dict[str, Tensor]) -> Tensor:
 
 def _parameters(model: nn.Module) -> dict[str, nn.Parameter]:
     """The parameters by name, each once, whether or not what should be tied is: a tied head is the embedding."""
-    again = _ties(model)
+    again = _twice(model)
     return {name: p for name, p in model.named_parameters(remove_duplicate=False) if name not in again}
 
 
-def _ties(model: nn.Module) -> dict[str, str]:
+def _twice(model: nn.Module) -> dict[str, str]:
     """{name: the other name} of parameters that a model of this configuration has twice."""
     if isinstance(model, NextSentence):
-        return {f"bert.{name}": f"bert.{first}" for name, first in _ties(model.bert).items()}
+        return {f"bert.{name}": f"bert.{first}" for name, first in _twice(model.bert).items()}
     with torch.device("meta"):
-        built = type(model)(model.config)
-    names, ties = {}, {}
-    for name, p in built.named_parameters(remove_duplicate=False):
-        if (first := names.setdefault(id(p), name)) != name:
-            ties[name] = first
-    return ties
+        return _ties.ties(type(model)(model.config))
 
 
 def _fill(model: nn.Module, tensors: dict[str, Tensor]) -> None:
@@ -159,10 +154,8 @@ def _fill(model: nn.Module, tensors: dict[str, Tensor]) -> None:
 
 
 def _tie(model: nn.Module) -> None:
-    for name, first in _ties(model).items():
-        owner, _, kind = name.rpartition(".")
-        if not isinstance(model.head, NoHead):
-            setattr(model.get_submodule(owner), kind, model.get_parameter(first))
+    if not isinstance(getattr(model, "head", None), NoHead):
+        _ties.tie(model, _twice(model))
 
 
 # ------------------------------------------------------------------------------------------ the course's own
@@ -176,7 +169,7 @@ def save(model: Own, path: str | Path, half: bool = False) -> None:
     name = type(model).__name__
     if OWN.get(name, (None,))[0] is not type(model) or isinstance(getattr(model, "head", None), NoHead):
         raise TypeError(f"model: got {arguments.came(model)}, expected one of {', '.join(OWN)}, with its head")
-    for tied, first in _ties(model).items():
+    for tied, first in _twice(model).items():
         if not torch.equal(model.get_parameter(tied), model.get_parameter(first)):
             raise ValueError(f"model: {tied} differs from {first}, expected both tied; move models by device.move")
     if Path(path).suffix in PICKLES:

@@ -150,14 +150,15 @@ def span_corruption_lengths(input_length: int, rate: float = 0.15, mean_span: fl
     if input_length < 3:
         raise ValueError(f"input_length: got {input_length}, expected 3 or more: a token, a sentinel and the end")
     beyond = 3
-    while _lengths(beyond, rate, mean_span)[0] <= input_length:
+    while corrupted_lengths(beyond, rate, mean_span)[0] <= input_length:
         beyond *= 2
     # Neither kept tokens nor spans become fewer as T grows, so that the inputs do not become shorter.
-    T = 1 + bisect.bisect(range(2, beyond), input_length, key=lambda T: _lengths(T, rate, mean_span)[0])
-    return T, _lengths(T, rate, mean_span)[1]
+    T = 1 + bisect.bisect(range(2, beyond), input_length, key=lambda T: corrupted_lengths(T, rate, mean_span)[0])
+    return T, corrupted_lengths(T, rate, mean_span)[1]
 
 
-def _lengths(T: int, rate: float, mean_span: float) -> tuple[int, int]:
+def corrupted_lengths(T: int, rate: float = 0.15, mean_span: float = 3.0) -> tuple[int, int]:
+    """(inputs, targets): how long ``T`` tokens become, both with an ``end_id``."""
     noise, spans = noise_and_spans(T, rate, mean_span)
     return T - noise + spans + 1, noise + spans + 1
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from lmcourse import _xla
+from lmcourse import _ties, _xla
 from lmcourse._xla import Absent, Broken, first_line
 
 VARIABLE = "LMCOURSE_DEVICE"
@@ -209,14 +209,8 @@ def move(model: nn.Module, device: Device) -> nn.Module:
     _check(device)
     if not isinstance(model, nn.Module):
         raise TypeError(f"model: got {type(model).__name__}, expected a torch.nn.Module")
-    places: dict[int, list[str]] = {}  # the names of each parameter
-    for name, parameter in model.named_parameters(remove_duplicate=False):
-        places.setdefault(id(parameter), []).append(name)
-    model.to(device.torch_device)
-    for first, *others in places.values():
-        for owner, _, name in (other.rpartition(".") for other in others):
-            setattr(model.get_submodule(owner), name, model.get_parameter(first))
-    return model
+    shared = _ties.ties(model)
+    return _ties.tie(model.to(device.torch_device), shared)
 
 
 def step_done(device: Device) -> None:

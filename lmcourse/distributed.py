@@ -82,6 +82,11 @@ def _together() -> bool:
     return dist.is_available() and dist.is_initialized()
 
 
+def check_spread(how: str) -> None:
+    if how not in SPREADS:
+        raise ValueError(f"spread: got {how!r}, expected one of {', '.join(SPREADS)}")
+
+
 def spread(module: nn.Module, blocks: list[nn.Module], world: World, device: Device, how: str) -> nn.Module:
     """``module`` as it is trained: itself alone, or its gradients averaged over all processes.
 
@@ -89,8 +94,7 @@ def spread(module: nn.Module, blocks: list[nn.Module], world: World, device: Dev
     and of the rest, which saves memory. ``module.forward`` is what is called, and all parameters must have a part in
     what it gives.
     """
-    if how not in SPREADS:
-        raise ValueError(f"spread: got {how!r}, expected one of {', '.join(SPREADS)}")
+    check_spread(how)
     if world.size == 1:
         return module
     if how == "ddp":

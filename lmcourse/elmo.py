@@ -16,6 +16,7 @@ from torch.nn import functional as F
 from lmcourse import arguments
 from lmcourse.characters import CharacterCNN, words_in
 from lmcourse.objectives import cross_entropy
+from lmcourse.recurrent import Weights, lstm_gates
 
 ROWS = 256  # of scores at once on a CPU: its cache holds them, and the loss takes 0.6 of the time
 
@@ -73,15 +74,16 @@ def plain_lstm(
 ) -> Tensor:
     """An LSTM with projected states, step by step: x (B, T, D) → (B, T, D). Sak et al. 2014, without peepholes.
 
-    i, f, g, o = W x_t + U h_{t-1} + b;  c_t = σ(f) ⊙ c_{t-1} + σ(i) ⊙ tanh(g);  h_t = R (σ(o) ⊙ tanh(c_t)).
+    The gates are those of ``recurrent.lstm_gates``;  c_t = f ⊙ c_{t-1} + i ⊙ g;  h_t = R (o ⊙ tanh(c_t)).
     """
+    weights = Weights(weight_x, weight_h, bias)
     h, c = x.new_zeros(len(x), len(projection)), x.new_zeros(len(x), projection.shape[1])
     outputs = []
     for x_t in x.unbind(1):
-        i, f, g, o = (x_t @ weight_x.mT + h @ weight_h.mT + bias).chunk(4, -1)
-        c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
+        i, f, g, o = lstm_gates(x_t, (h, c), weights)
+        c = f * c + i * g
         c = c if clip is None else c.clamp(-clip, clip)
-        h = (torch.sigmoid(o) * torch.tanh(c)) @ projection.mT
+        h = (o * torch.tanh(c)) @ projection.mT
         h = h if clip is None else h.clamp(-clip, clip)
         outputs.append(h)
     return torch.stack(outputs, 1)

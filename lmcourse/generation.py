@@ -14,6 +14,7 @@ from torch.nn import functional as F
 
 from lmcourse.arguments import came, cpu_generator, whole
 from lmcourse.bert import BERT
+from lmcourse.bits import per_byte
 from lmcourse.multihead import Cache
 from lmcourse.sampling import check_rules, distribution, draw
 from lmcourse.t5 import T5
@@ -137,7 +138,7 @@ class Score:
     def bits_per_byte(self, size: int) -> float:
         """-Σ log₂ p / ``size``, the text's bytes, ``len(text.encode())``: comparable between any tokenizers."""
         whole("size", size)
-        return self.nats / math.log(2) / size
+        return per_byte(self.nats, size)
 
 
 def log_probabilities(model: nn.Module, tokens: Tensor, attention_mask: Tensor | None = None) -> Tensor:

@@ -6,7 +6,6 @@ that of an n-gram model for just those tokens, each foreseen from the four befor
 kinds of models are not to be compared: BERT and T5 also read what comes after.
 """
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -16,6 +15,7 @@ from torch.nn import functional as F
 
 from lmcourse import arguments, batches, course, data
 from lmcourse.bert import BERT
+from lmcourse.bits import per_byte
 from lmcourse.characters import MARKS, bidirectional_lm
 from lmcourse.corruption import corrupt, noise_mask
 from lmcourse.elmo import ELMo
@@ -97,8 +97,7 @@ def measure(model: nn.Module, baseline: KneserNey | None, texts: Sequence[str]) 
     with torch.inference_mode():
         found = [document(model, baseline, text) for text in texts]
     ours, theirs, size = (sum(column) for column in zip(*found, strict=True))
-    scale = math.log(2) * size
-    return HeldOut(ours / scale, None if baseline is None else theirs / scale, size)
+    return HeldOut(per_byte(ours, size), None if baseline is None else per_byte(theirs, size), size)
 
 
 def ngrams(corpora: Sequence[str] = course.CORPORA, words: bool = False) -> KneserNey:

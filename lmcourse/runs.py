@@ -100,7 +100,7 @@ class Run:
     @torch.no_grad()
     def _fill(self, tensors: dict[str, Tensor]) -> None:
         wanted = self._tensors()
-        if {name: (x.shape, x.dtype) for name, x in wanted.items()} != _kinds(tensors):
+        if _kinds(wanted) != _kinds(tensors):
             raise ValueError(f"{self.path}: the weights of another model; give another folder, or the same model")
         for name, x in wanted.items():
             x.copy_(share(tensors[name], x))

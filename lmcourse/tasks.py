@@ -18,7 +18,7 @@ from lmcourse.bert import BERT
 from lmcourse.characters import MARKS
 from lmcourse.configuration import Config
 from lmcourse.device import seed
-from lmcourse.distributed import SPREADS
+from lmcourse.distributed import check_spread
 from lmcourse.elmo import ELMo, ELMoConfig
 from lmcourse.gpt import GPT
 from lmcourse.objectives import check_rate
@@ -151,8 +151,7 @@ def _task(found: dict) -> Task:
     name, spread, bf16 = found.get("model"), found.get("spread", "ddp"), found.get("cpu_bf16", False)
     if not isinstance(name, str) or name not in FAMILIES:
         raise ValueError(f"model: got {name!r}, expected one of {', '.join(FAMILIES)}")
-    if spread not in SPREADS:
-        raise ValueError(f"spread: got {spread!r}, expected one of {', '.join(SPREADS)}")
+    check_spread(spread)
     if not isinstance(bf16, bool):
         raise ValueError(f"cpu_bf16: got {bf16!r}, expected true or false")
     family = FAMILIES[name]

@@ -138,7 +138,7 @@ def _step(
     module: nn.Module, optimiser: torch.optim.Optimizer, batch: Batch, settings: Settings, device: Device, world: World
 ) -> tuple[Tensor, Tensor]:
     """One step of gradient descent: the loss of the batch before it, and the norm of the gradients."""
-    count = getattr(module, "module", module).counts  # under DDP it is one level further in
+    count = _loss_of(module).counts
     total, loss = count(batch), torch.zeros((), device=device.torch_device)
     module.train()
     for i, part in enumerate(zip(*(x.chunk(settings.parts) for x in world.rows(batch)), strict=True)):
@@ -164,7 +164,7 @@ def _entry(done: int, loss: Tensor, norm: Tensor, settings: Settings) -> dict:
 def evaluate(module: nn.Module, batches: Sequence[Batch], device: Device, world: World = World()) -> float:
     """The mean loss over all weights of ``batches``, in nats, without dropout; ``module`` is a :class:`Loss`."""
     module.eval()
-    count = getattr(module, "module", module).counts
+    count = _loss_of(module).counts
     total, loss = 0.0, torch.zeros((), device=device.torch_device)
     for batch in batches:
         mine = world.rows(batch)
@@ -183,6 +183,10 @@ def _weighted(counts: float, module: nn.Module, part: Batch, device: Device) -> 
         targets, weights = torch.zeros_like(targets), torch.ones_like(weights)
     with autocast(device):
         return counts * module(inputs, targets, weights, *masks)
+
+
+def _loss_of(module: nn.Module) -> Loss:
+    return getattr(module, "module", module)  # under DDP it is one level further in
 
 
 def _blocks(model: nn.Module) -> list[nn.Module]:

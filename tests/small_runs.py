@@ -14,7 +14,7 @@ import torch
 from lmcourse import runs, tasks
 from lmcourse.checkpoints import read
 from lmcourse.configuration import Config
-from lmcourse.corruption import noise_and_spans, span_corruption_batch
+from lmcourse.corruption import corrupted_lengths, span_corruption_batch
 from lmcourse.device import Device
 from lmcourse.objectives import causal_lm, masked_lm, ordinary
 from lmcourse.rows import Columns
@@ -43,8 +43,7 @@ def objective(kind, rows, generator):
         candidates, ids = ordinary(rows, [PAD]), range(FIRST, SENTINELS[-1])
         batch = masked_lm(rows, mask_id=MASK, random_ids=ids, candidates=candidates, rate=0.3, generator=generator)
         return *batch, rows != PAD
-    noise, spans = noise_and_spans(rows.shape[1])
-    lengths = dict(input_length=rows.shape[1] - noise + spans + 1, target_length=noise + spans + 1)
+    lengths = dict(zip(("input_length", "target_length"), corrupted_lengths(rows.shape[1])))
     return span_corruption_batch(rows, **lengths, sentinels=SENTINELS, end_id=END, pad_id=PAD, generator=generator)
 
 

@@ -200,18 +200,18 @@ def test_the_longest_text_that_fits(length, rate, mean_span):
 @quick
 def test_the_search_ends_where_going_up_one_by_one_does(length, rate, mean_span):
     T = 2
-    while corruption._lengths(T + 1, rate, mean_span)[0] <= length:
+    while corruption.corrupted_lengths(T + 1, rate, mean_span)[0] <= length:
         T += 1
     assert corruption.span_corruption_lengths(length, rate, mean_span)[0] == T
-    inputs = [corruption._lengths(n, rate, mean_span)[0] for n in range(2, T + 50)]
+    inputs = [corruption.corrupted_lengths(n, rate, mean_span)[0] for n in range(2, T + 50)]
     assert inputs == sorted(inputs)
 
 
 def test_a_length_of_many_millions_is_no_long_search():
-    with mock.patch.object(corruption, "_lengths", wraps=corruption._lengths) as counted:
+    with mock.patch.object(corruption, "corrupted_lengths", wraps=corruption.corrupted_lengths) as counted:
         T, _ = corruption.span_corruption_lengths(10**9)
     assert counted.call_count < 100
-    assert corruption._lengths(T, 0.15, 3.0)[0] <= 10**9 < corruption._lengths(T + 1, 0.15, 3.0)[0]
+    assert corruption.corrupted_lengths(T, 0.15, 3.0)[0] <= 10**9 < corruption.corrupted_lengths(T + 1, 0.15, 3.0)[0]
 
 
 # -------------------------------------------------------------------------------------------- batch

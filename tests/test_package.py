@@ -18,7 +18,7 @@ import yaml
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "lmcourse"
 # Each module may import only those before it.
-ORDER = ["_xla", "device", "arguments", "_files", "vocabulary", "data"]
+ORDER = ["_xla", "_ties", "device", "arguments", "_files", "vocabulary", "data"]
 ORDER += ["_tokenizing", "merges", "bpe", "wordpiece_words", "wordpiece_training", "wordpiece"]
 ORDER += ["objectives", "spans", "corruption", "pairs", "ngram", "bits", "schedules"]
 ORDER += ["configuration", "masks", "positions", "attention", "multihead", "initialisation", "recurrent", "jacobians", "transformer"]

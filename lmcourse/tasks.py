@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from lmcourse import arguments, batches, course, data
+from lmcourse import batches, course, texts
 from lmcourse.batches import Batch
 from lmcourse.bert import BERT
 from lmcourse.characters import MARKS
@@ -21,9 +21,8 @@ from lmcourse.device import seed
 from lmcourse.distributed import check_spread
 from lmcourse.elmo import ELMo, ELMoConfig
 from lmcourse.gpt import GPT
-from lmcourse.objectives import check_rate
 from lmcourse.optimisation import Settings
-from lmcourse.rows import Columns, Rows, Sentences, Stream
+from lmcourse.rows import Stream
 from lmcourse.t5 import T5
 from lmcourse.ulmfit import AWDConfig, AWDLSTM
 
@@ -51,7 +50,8 @@ FAMILIES = {
 class Draw:
     """The batch of a step: ``batch`` rows of ``source``, through ``objective``.
 
-    ``about``: whose text it is, which may not change within a run.
+    ``about``: whose text it is, which may not change within a run. ``shorter``: (step, source, rows), what is read
+    instead below that step.
     """
 
     source: Callable
@@ -59,9 +59,16 @@ class Draw:
     objective: Callable[..., Batch]
     rate: float = 0.15
     about: dict = field(default_factory=dict)
+    shorter: Sequence[tuple[int, Callable, int]] = ()
 
     def __call__(self, step: int, generator: torch.Generator) -> Batch:
-        return self.objective(self.source(step * self.batch, self.batch), generator, self.rate)
+        source, count = self.read_at(step)
+        return self.objective(source(step * count, count), generator, self.rate)
+
+    def read_at(self, step: int) -> tuple[Callable, int]:
+        """(source, how many rows of it) in this step."""
+        early = ((source, count) for until, source, count in self.shorter if step < until)
+        return next(early, (self.source, self.batch))
 
     def carried(self) -> dict[str, Tensor]:
         return self.source.carried() if isinstance(self.source, Stream) else {}
@@ -86,32 +93,10 @@ class Task:
         return f"{type(self.model).__name__}, {sum(p.numel() for p in self.model.parameters()):,} parameters"
 
 
-@dataclass(frozen=True)
-class Data:
-    """The table [data] of a configuration: whose text, and how much of it a step reads."""
-
-    corpora: Sequence[str] = ("novels", "addresses")
-    length: int = 255  # of a row: ids, [CLS] not counted; of a sentence: words
-    batch: int = 16  # rows of a step
-    rate: float = 0.15  # of the tokens that BERT and T5 have to foresee; GPT foresees all
-    held_out: int = 4  # batches of validation documents, spread evenly; of a dataset, none
-    dataset: dict = field(default_factory=dict)  # instead of corpora: what datasets.load_dataset takes, and column
-
-    def __post_init__(self):
-        for name in ("length", "batch", "held_out"):
-            arguments.whole(name, getattr(self, name))
-        check_rate(self.rate)
-        listed = isinstance(self.corpora, list | tuple) and self.corpora
-        if not listed or not all(corpus in course.CORPORA for corpus in self.corpora):
-            raise ValueError(f"corpora: got {self.corpora!r}, expected a list of some of {', '.join(course.CORPORA)}")
-        if not isinstance(self.dataset, dict):
-            raise ValueError(f"dataset: got {self.dataset!r}, expected a table, such as [data.dataset] path = \"json\"")
-
-
 def read(path: str | Path, changes: Sequence[str] = ()) -> Task:
     """The task of a TOML file: ``model``, ``spread``, ``cpu_bf16`` and the tables [config], [data] and [training].
 
-    The tables hold the arguments of :class:`~lmcourse.configuration.Config`, :class:`Data` and
+    The tables hold the arguments of :class:`~lmcourse.configuration.Config`, :class:`~lmcourse.texts.Data` and
     :class:`~lmcourse.optimisation.Settings`. ``changes``: entries to replace, such as ``model=BERT`` or
     ``training.steps=100``; a value is TOML, or a word. ``ValueError`` names the file and what is wrong in it.
     """
@@ -157,11 +142,11 @@ def _task(found: dict) -> Task:
     family = FAMILIES[name]
     size = len(course.words()) + MARKS if family.cut == "sentences" else course.SIZE
     config = _table(found, "config", family.config, vocabulary=size)
-    table, training = _table(found, "data", Data), _table(found, "training", Settings)
-    source = _source(family, table, training.seed)
+    table, training = _table(found, "data", texts.Data), _table(found, "training", Settings)
+    shorter, source = (cut(family.cut, table, training.seed) for cut in (texts.shorter, texts.source))
     about = {f"data.{name}": x for name, x in asdict(table).items()}
-    draw = Draw(source, table.batch, family.objective, table.rate, about)
-    held_out = [] if table.dataset else _held_out(family, table)
+    draw = Draw(source, table.batch, family.objective, table.rate, about, shorter)
+    held_out = _held_out(family, table)
     model = family.model(config, seed(training.seed))
     return Task(model, draw, held_out, training, family.cut == "columns", spread, bf16)
 
@@ -182,38 +167,8 @@ def _only(where: str, entries: dict, known: Sequence[str]) -> None:
         raise ValueError(f"{where}: got {', '.join(sorted(left))}, expected only {', '.join(known)}")
 
 
-def _source(family: Family, table: Data, start: int) -> Callable:
-    if family.cut == "sentences":
-        return Sentences(course.sentences("train", table.corpora), table.length, start)
-    if not table.dataset:
-        ids = course.ids("train", table.corpora)
-        return Columns(ids, table.length, table.batch) if family.cut == "columns" else Rows(ids, table.length, start)
-    if family.cut != "rows":
-        raise ValueError("[data] dataset: got one, expected corpora: only GPT, BERT and T5 read a stream")
-    try:
-        from datasets import load_dataset
-    except ImportError:
-        raise ValueError("[data] dataset: it is read by a library that is missing; pip install datasets") from None
-    options = dict(table.dataset)
-    column = options.pop("column", "text")
-    stream = load_dataset(**options, streaming=True)
-    return Stream(stream, column, table.length, course.tokenizer().encode, course.SEP)
-
-
-def _held_out(family: Family, table: Data) -> list[Batch]:
-    """The same batches at every look, from places spread evenly over the validation documents."""
-    count, generator = table.held_out * table.batch, torch.Generator().manual_seed(0)
-    if family.cut == "sentences":
-        found = course.sentences("validation", table.corpora)
-        places = torch.linspace(0, len(found) - 1, min(count, len(found))).long().tolist()
-        chosen = sorted((found[i][: table.length] for i in places), key=len)
-        parts = [chosen[i : i + table.batch] for i in range(0, len(chosen), table.batch)]
-    else:
-        ids = course.ids("validation", table.corpora)
-        if family.cut == "columns":
-            columns = Columns(ids, table.length, table.batch)
-            parts = [columns(i * table.batch, table.batch) for i in range(min(table.held_out, columns.epoch))]
-        else:
-            starts = torch.linspace(0, len(ids) - table.length, count).long()
-            parts = ids[starts[:, None] + torch.arange(table.length)].split(table.batch)
+def _held_out(family: Family, table: texts.Data) -> list[Batch]:
+    """The same batches at every look; of a dataset, none."""
+    generator = torch.Generator().manual_seed(0)
+    parts = [] if table.dataset else texts.held_out(family.cut, table)
     return [family.objective(part, generator, table.rate) for part in parts]

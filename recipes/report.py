@@ -81,9 +81,8 @@ def spoken(elmo: ELMo, generator: torch.Generator) -> str:
 
 def tokens(task: tasks.Task) -> int:
     """How many the run has read: pieces, or words."""
-    each = task.draw.about["data.length"] * task.draw.batch
     if not isinstance(task.draw.source, Sentences):
-        return task.training.steps * each
+        return sum(source.length * rows for source, rows in map(task.draw.read_at, range(task.training.steps)))
     batches_of_words = (task.draw.source(step * task.draw.batch, task.draw.batch) for step in range(task.training.steps))
     return sum(len(sentence) for batch in batches_of_words for sentence in batch)
 

@@ -24,7 +24,7 @@ ORDER += ["objectives", "spans", "corruption", "pairs", "ngram", "bits", "schedu
 ORDER += ["configuration", "masks", "positions", "attention", "multihead", "initialisation", "recurrent", "jacobians", "transformer"]
 ORDER += ["gpt", "bert", "t5", "characters", "elmo", "ulmfit"]
 ORDER += ["sampling", "generation", "published", "checkpoints", "pretrained"]
-ORDER += ["_inputs", "rows", "course", "batches", "optimisation", "distributed", "tasks", "runs", "training", "heldout"]
+ORDER += ["_inputs", "rows", "course", "batches", "optimisation", "distributed", "texts", "tasks", "runs", "training", "heldout"]
 ORDER += ["skipgram", "tiles", "descent", "embeddings", "cooccurrence", "glove"]
 ORDER += ["probes", "plots", "widgets", "checks"]
 MODULES = sorted(p.stem for p in PACKAGE.glob("*.py") if p.stem != "__init__")

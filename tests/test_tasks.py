@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import report
 import torch
 from lmcourse import batches, course, tasks
 from lmcourse.corruption import restore
@@ -101,6 +102,16 @@ def test_changes_are_toml_or_words(config):
     assert tasks.read(config, ['data.corpora=["novels"]']).draw.about["data.corpora"] == ["novels"]
 
 
+def test_rows_grow_step_by_step(config):
+    task, plain = tasks.read(config, ["data.shorter=[[2, 3], [3, 14]]"]), tasks.read(config)
+    shapes = [tuple(task.draw(step, generator())[0].shape) for step in range(4)]
+    assert shapes == [(16, 3), (16, 3), (4, 14), (2, 31)], "about as much text in each step"
+    assert task.draw(3, generator())[0].equal(plain.draw(3, generator())[0])
+    assert not torch.equal(task.draw(0, generator())[0], task.draw(1, generator())[0])
+    assert report.tokens(task) == 2 * 48 + 4 * 14 and report.tokens(plain) == 3 * 62
+    assert task.draw.about != plain.draw.about, "a run does not go on with other rows"
+
+
 def test_what_a_draw_is_about_tells_texts_apart(config):
     changes = [], ["data.batch=4"], ["data.length=30"], ["model=T5"]
     about = [tasks.read(config, change).draw.about for change in changes]
@@ -128,6 +139,13 @@ def test_what_a_draw_is_about_tells_texts_apart(config):
         (['data.corpora=["plays"]'], r"\[data\] corpora: got \['plays'\], expected a list of some of"),
         (['data.corpora=[["novels"]]'], r"\[data\] corpora: got \[\['novels'\]\], expected a list of some of"),
         (["data.dataset=json"], r"\[data\] dataset: got 'json', expected a table"),
+        (["data.shorter=[[5, 7], [5, 15]]"], r"\[data\] shorter: got \[\[5, 7\], \[5, 15\]\], expected pairs of a step and a"),
+        (["data.shorter=[[5, 31]]"], r"\[data\] shorter: got \[\[5, 31\]\], .* lengths below 31"),
+        (["data.shorter=[[5]]"], r"\[data\] shorter: got"),
+        (["data.shorter=[[0, 7]]"], r"\[data\] shorter: got"),
+        (["data.shorter=[[1.5, 7]]"], r"\[data\] shorter: got"),
+        (["data.shorter=5"], r"\[data\] shorter: got 5"),
+        (["data.shorter=[[5, 7]]", "data.dataset.path=json"], r"\[data\] shorter: got .* only rows of corpora can grow"),
         (["training.rate=-1"], r"\[training\] rate: got -1, expected a number above 0"),
         (["training.seed=x"], r"\[training\] seed: got 'x'"),
         (["training.epochs=1"], r"\[training\]: got epochs, expected only steps, parts"),

@@ -3,16 +3,19 @@
 A check calls the learner's function on values worked out by hand and tests what must always hold. It
 reads no file, installs nothing and does not contain a solution. An answer that passes is not yet a
 full mark: graders use inputs that are not in here.
+
+What is tried stands in ``lmcourse.exercises``, a module for each chapter, read when it is asked for. Its ``CHECKS``
+has, for each name, a function that takes the answer and yields pairs: what is tried in a few words, and a function
+without arguments that tries it and returns None, or what is wrong.
 """
 
-import math
-from collections.abc import Callable, Iterator
+import importlib
+import pkgutil
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-
-_CHECKS: dict[str, Callable] = {}
 
 
 @dataclass(frozen=True)
@@ -43,18 +46,33 @@ class Report:
 def check(exercise: str, answer: Callable) -> Report:
     """Tries ``answer``, the function that the exercise asks for; returns what holds and what does not.
 
-    ``exercise``: the id in the exercise's text. An answer that raises fails the item, not the check.
+    ``exercise``: the id in the exercise's text, ``"chapter/name"``; a ``ValueError`` lists the ids that there are.
+    An answer that raises fails the item, not the check.
     """
-    if not isinstance(exercise, str) or exercise not in _CHECKS:
-        raise ValueError(f"exercise: got {exercise!r}, expected one of {sorted(_CHECKS)}")
+    slug, _, name = exercise.partition("/") if isinstance(exercise, str) else ("", "", "")
+    if name not in _of_chapter(slug):
+        raise ValueError(f"exercise: got {exercise!r}, expected one of {exercises()}")
     if not callable(answer):
         raise TypeError(f"answer: got {type(answer).__name__}, expected the function itself, without parentheses")
-    return Report(exercise, tuple(Item(name, _problem(test)) for name, test in _CHECKS[exercise](answer)))
+    return Report(exercise, tuple(Item(what, _problem(test)) for what, test in _of_chapter(slug)[name](answer)))
 
 
 def exercises() -> list[str]:
     """The ids of all exercises that have a check."""
-    return sorted(_CHECKS)
+    return sorted(f"{slug}/{name}" for slug in _chapters() for name in _of_chapter(slug))
+
+
+def _chapters() -> dict[str, str]:
+    """Each chapter that has checks → the name of their module."""
+    package = importlib.import_module("lmcourse.exercises")
+    names = (module.name for module in pkgutil.iter_modules(package.__path__))
+    return {name.replace("_", "-"): f"{package.__name__}.{name}" for name in names}
+
+
+def _of_chapter(slug: str) -> dict[str, Callable]:
+    """The checks of one chapter. Only the names of modules that are there are ever imported."""
+    module = _chapters().get(slug)
+    return importlib.import_module(module).CHECKS if module else {}
 
 
 def _problem(test: Callable[[], str | None]) -> str:
@@ -77,16 +95,12 @@ def _said(error: BaseException) -> str:
         return f"(no message: its __str__ raised {type(another).__name__})"
 
 
-def _exercise(name: str):
-    def register(items):
-        _CHECKS[name] = items
-        return items
+def close(got: object, expected: object, tolerance: float = 1e-6) -> str | None:
+    """None where ``got`` is a tensor of the shape and values of ``expected``, or a line with both.
 
-    return register
-
-
-def _close(got, expected, tolerance: float = 1e-6) -> str | None:
-    """None where ``got`` is a tensor equal to ``expected``, or a line with both."""
+    ``expected``: numbers, lists or a tensor; equal infinities are equal, NaN equals nothing. ``tolerance``: the
+    distance allowed, absolute and relative.
+    """
     if not isinstance(got, Tensor):
         return f"got {type(got).__name__}, expected a tensor"
     expected = torch.as_tensor(expected, dtype=torch.float64)
@@ -98,89 +112,10 @@ def _close(got, expected, tolerance: float = 1e-6) -> str | None:
     return None
 
 
-def _raises(call: Callable, *arguments) -> str | None:
+def raises(call: Callable, *arguments: object) -> str | None:
+    """None where ``call(*arguments)`` raises a ``ValueError``, or a line with what it returned instead."""
     try:
         result = call(*arguments)
     except ValueError:
         return None
     return f"got {result!r}, expected a ValueError"
-
-
-# ------------------------------------------------------------------------------ static-embeddings
-
-
-@_exercise("static-embeddings/nce")
-def _nce(nce_gradients) -> Iterator[tuple[str, Callable]]:
-    """nce_gradients(v, u, centres, contexts, negatives, noise) → (grad_v, grad_u) of the mean over pairs."""
-    ids, half = lambda *x: torch.tensor(x), torch.tensor([0.5, 0.5], dtype=torch.float64)  # noqa: E731
-    table = lambda *rows: torch.tensor(rows, dtype=torch.float64)[:, None]  # noqa: E731
-    v, zero = table(3.0, 0.0), table(0.0, 0.0)
-    one_draw = (ids(0), ids(0), ids(1)[None])
-
-    yield "shapes of the tables", lambda: (
-        _close(torch.stack([torch.tensor(g.shape) for g in nce_gradients(v, zero, *one_draw, half)]), [[2, 1], [2, 1]])
-    )
-    # k q = 1/2, so a score of 0 counts as log 2, and σ(log 2) = 2/3.
-    yield "scores 0, by hand", lambda: _close(nce_gradients(v, zero, *one_draw, half)[1], [[-1.0], [2.0]])
-    # u_c = log 2 under v = 1: log 2 + log 2 = log 4, σ = 4/5, minus 1.
-    yield "one score log 2, by hand", lambda: _close(
-        nce_gradients(table(1.0, 0.0), table(math.log(2), 0.0), *one_draw, half)[0], [[-math.log(2) / 5], [0.0]]
-    )
-    # Two draws: k q = 1, the correction vanishes; the same word drawn twice is pushed twice.
-    yield "a word drawn twice counts twice", lambda: _close(
-        nce_gradients(v, zero, ids(0), ids(0), ids(1, 1)[None], half)[1], [[-1.5], [3.0]]
-    )
-    yield "the mean over pairs, not the sum", lambda: _close(
-        nce_gradients(v, zero, ids(0, 0), ids(0, 0), torch.tensor([[1], [1]]), half)[1], [[-1.0], [2.0]]
-    )
-    for power in (0.0, 0.75, 2.0):
-        yield f"at log p(c|w) the expected gradient is 0, noise ∝ count^{power}", (
-            lambda power=power: _rests_at_log_conditional(nce_gradients, power)
-        )
-
-
-def _rests_at_log_conditional(nce_gradients, power: float) -> str | None:
-    counts = torch.tensor([[4, 1, 3], [1, 2, 5], [6, 2, 2]])
-    noise = counts.sum(0).double() ** power
-    noise = noise / noise.sum()
-    conditional = counts.double() / counts.sum(1, keepdim=True)
-    v, u = torch.eye(3, dtype=torch.float64), torch.log(conditional).T.contiguous()  # so that u_c · v_w = log p(c|w)
-    centres, contexts = (i.repeat_interleave(counts.flatten()) for i in torch.cartesian_prod(*[torch.arange(3)] * 2).T)
-    total = torch.zeros(2, 3, 3, dtype=torch.float64)
-    for n in range(3):  # every possible draw, weighted by its probability
-        draw = torch.full((len(centres), 1), n)
-        total += noise[n] * torch.stack(tuple(nce_gradients(v, u, centres, contexts, draw, noise)))
-    return _close(total, torch.zeros(2, 3, 3))
-
-
-@_exercise("static-embeddings/unmix")
-def _unmix(unmix) -> Iterator[tuple[str, Callable]]:
-    """unmix(x, x1, p1) → x2 with x = log(p1 exp x1 + (1 − p1) exp x2)."""
-    t = lambda *x: torch.tensor(x, dtype=torch.float64)  # noqa: E731
-    inf = math.inf
-
-    yield "shares of one half, by hand", lambda: _close(unmix(t(math.log(1.5)), t(0.0), 0.5), [math.log(2)])
-    yield "share 1/4, by hand", lambda: _close(unmix(t(math.log(7)), t(0.0), 0.25), [math.log(9)])
-    yield "an impossible first sense leaves log(1 − p) to add", lambda: _close(
-        unmix(t(1.0), t(-inf), 0.9), [1.0 - math.log(0.1)]
-    )
-    yield "the first sense explains everything", lambda: _close(unmix(torch.log(t(0.5)), t(0.0), 0.5), [-inf])
-    for offset in (0.0, 1000.0, -1000.0):
-        yield f"mixing and unmixing give back x2, scores near {offset:g}", (
-            lambda offset=offset: _round_trip(unmix, offset)
-        )
-    zeros = torch.zeros(2, 3).double()
-    yield "shapes are kept", lambda: _close(unmix(zeros, zeros.clone(), 0.3), [[0.0] * 3] * 2)
-    yield "no second sense can exist: x below x1 + log p1", lambda: _raises(unmix, t(-1.0), t(0.0), 0.5)
-    for p1 in (0.0, 1.0, -0.1, 1.5):
-        yield f"a share of {p1:g} is refused", lambda p1=p1: _raises(unmix, t(0.0), t(0.0), p1)
-
-
-def _round_trip(unmix, offset: float) -> str | None:
-    x2 = torch.linspace(-6, 6, 13, dtype=torch.float64) + offset
-    x1 = torch.full_like(x2, offset)
-    for p1 in (0.1, 0.5, 0.9):
-        x = torch.logaddexp(x1 + math.log(p1), x2 + math.log1p(-p1))
-        if problem := _close(unmix(x, x1, p1), x2):
-            return f"share {p1}: {problem}"
-    return None

@@ -27,11 +27,16 @@ ORDER += ["sampling", "generation", "published", "checkpoints", "pretrained"]
 ORDER += ["_inputs", "rows", "course", "batches", "optimisation", "distributed", "texts", "tasks", "runs", "training", "heldout"]
 ORDER += ["skipgram", "tiles", "descent", "embeddings", "cooccurrence", "glove"]
 ORDER += ["probes", "plots", "widgets", "checks"]
-MODULES = sorted(p.stem for p in PACKAGE.glob("*.py") if p.stem != "__init__")
+EXERCISES = sorted(f"exercises.{p.stem}" for p in (PACKAGE / "exercises").glob("*.py") if p.stem != "__init__")
+MODULES = sorted(p.stem for p in PACKAGE.glob("*.py") if p.stem != "__init__") + EXERCISES
 
 
 def text(name: str) -> str:
     return (ROOT / name).read_text(encoding="utf-8")
+
+
+def source_of(module: str) -> str:
+    return text(f"lmcourse/{module.replace('.', '/')}.py")
 
 
 def project() -> dict:
@@ -57,16 +62,18 @@ def siblings(source: str) -> set[str]:
 
 
 def out_of_order(module: str, source: str) -> set[str]:
-    return siblings(source) - set(ORDER[: ORDER.index(module)])
+    before = ORDER if module in EXERCISES else ORDER[: ORDER.index(module)]
+    return siblings(source) - set(before)
 
 
 @pytest.mark.parametrize("module", MODULES)
 def test_a_module_imports_only_those_before_it(module):
-    assert out_of_order(module, (PACKAGE / f"{module}.py").read_text(encoding="utf-8")) == set()
+    assert out_of_order(module, source_of(module)) == set()
 
 
-def test_the_package_itself_imports_nothing():
-    nodes = ast.walk(ast.parse(text("lmcourse/__init__.py")))
+@pytest.mark.parametrize("package", ["lmcourse", "lmcourse/exercises"])
+def test_a_package_itself_imports_nothing(package):
+    nodes = ast.walk(ast.parse(text(f"{package}/__init__.py")))
     assert not [n for n in nodes if isinstance(n, ast.Import | ast.ImportFrom)]
 
 
@@ -118,7 +125,7 @@ def forbidden(source: str) -> list[str]:
 @pytest.mark.parametrize("module", MODULES)
 def test_no_pickle_no_code_from_text_no_network(module):
     allowed = ["huggingface_hub"] if module == "pretrained" else []  # within fetch, for those who ask for a download
-    assert forbidden((PACKAGE / f"{module}.py").read_text(encoding="utf-8")) == allowed
+    assert forbidden(source_of(module)) == allowed
 
 
 @pytest.mark.parametrize(
@@ -141,9 +148,25 @@ def test_a_forbidden_thing_is_found(source):
 
 @pytest.mark.parametrize("module", MODULES)
 def test_files_and_lines_are_short(module):
-    lines = (PACKAGE / f"{module}.py").read_text(encoding="utf-8").splitlines()
+    lines = source_of(module).splitlines()
     assert max(map(len, lines)) <= 120
     assert len(lines) <= 260
+
+
+def without_docstring(source: str) -> list[str]:
+    """The public functions and classes of a module, and the module itself, that say nothing of themselves."""
+    tree = ast.parse(source)
+    nodes = [n for n in tree.body if isinstance(n, ast.FunctionDef | ast.ClassDef) and not n.name.startswith("_")]
+    return [getattr(n, "name", "the module") for n in (tree, *nodes) if not ast.get_docstring(n)]
+
+
+@pytest.mark.parametrize("module", EXERCISES)
+def test_what_is_public_says_what_it_is(module):
+    assert without_docstring(source_of(module)) == []
+
+
+def test_a_missing_docstring_is_found():
+    assert without_docstring("def f(): pass\ndef _g(): pass\nclass C: pass") == ["the module", "f", "C"]
 
 
 # ------------------------------------------------------------------------------------- on import

@@ -1,7 +1,8 @@
 """Numbers and figures of a chapter come from its notebook's committed outputs, never from typing.
 
 The role ``{measured}`key` `` inserts the value that the notebook printed as a line ``key: value`` in
-the cell named ``quoted``; the directive ``measured-output`` inserts what the named cell displayed.
+the cell named ``quoted``; the directive ``measured-output`` inserts what the named cell displayed, and its
+body, where it has one, stands below as the caption, with formulas, citations and measured numbers as in any paragraph.
 A cell's name stands in its metadata, ``"lmcourse": {"name": "…"}``. The notebook is the one that the
 page's front matter names. A key or a name that does not exist is a warning, and warnings fail the build.
 """
@@ -55,6 +56,7 @@ class Measured(SphinxRole):
 class MeasuredOutput(SphinxDirective):
     required_arguments = 1
     final_argument_whitespace = True
+    has_content = True
 
     def run(self):
         path = _notebook(self)
@@ -62,7 +64,19 @@ class MeasuredOutput(SphinxDirective):
         html = ["".join(o["data"]["text/html"]) for o in outputs if "text/html" in o.get("data", {})]
         if not html:
             logger.warning("no cell %r with an HTML output", self.arguments[0], location=self.get_location())
-        return [nodes.raw("", part, format="html") for part in html]
+        shown = [nodes.raw("", part, format="html") for part in html]
+        return self._captioned(shown) if self.content else shown
+
+    def _captioned(self, shown: list[nodes.Node]) -> list[nodes.Node]:
+        """The output and its caption as one figure. Not docutils' own, which Sphinx would want to number."""
+        caption = nodes.container()
+        self.state.nested_parse(self.content, self.content_offset, caption)
+        for child in caption:
+            if not isinstance(child, (nodes.paragraph, nodes.system_message)):
+                logger.warning("a caption is paragraphs alone", location=self.get_location())
+        mark = lambda html: nodes.raw("", html, format="html")  # noqa: E731
+        opened, between, closed = '<figure class="measured-output">', "<figcaption>", "</figcaption></figure>"
+        return [mark(opened), *shown, mark(between), *caption.children, mark(closed)]
 
 
 def setup(app):

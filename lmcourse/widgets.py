@@ -16,16 +16,18 @@ from lmcourse.plots import Picture
 
 @dataclass(frozen=True)
 class Frames:
-    """Pictures in order, one of them on view. ``values`` are what the slider reads at each."""
+    """Pictures in order, that with the index ``start`` on view at first. ``values`` are what the slider reads at each."""
 
     pictures: tuple[Picture, ...]
     label: str
     values: tuple[str, ...]
     interval: int
+    start: int = 0
 
     def __str__(self) -> str:
         steps = (f"{self.label} {value}. {picture}" for value, picture in zip(self.values, self.pictures))
-        return f"Slider: {self.label}, {len(self.pictures)} steps\n" + "\n".join(steps)
+        first = f", first at {self.values[self.start]}" if self.start else ""
+        return f"Slider: {self.label}, {len(self.pictures)} steps{first}\n" + "\n".join(steps)
 
     def _repr_mimebundle_(self, include=None, exclude=None):
         if not hasattr(ipywidgets, "Stack"):
@@ -36,12 +38,17 @@ class Frames:
 
 
 def frames(
-    pictures: Sequence[Picture], label: str, values: Sequence[object] | None = None, interval: int = 700
+    pictures: Sequence[Picture],
+    label: str,
+    values: Sequence[object] | None = None,
+    interval: int = 700,
+    start: int = 0,
 ) -> Frames:
     """A slider over ``pictures`` (from :func:`lmcourse.plots.show`), to be the last line of a cell.
 
     ``label`` names the slider, ``values`` (default 1, 2, …) is what it reads at each picture, ``interval`` the
-    time of one picture while it plays, in milliseconds.
+    time of one picture while it plays, in milliseconds, ``start`` the index of the picture that is shown at first: the
+    most instructive one.
     """
     arguments.listed("pictures", pictures, "a list of two or more of what plots.show(…) gives")
     pictures = tuple(pictures)
@@ -61,7 +68,11 @@ def frames(
         raise ValueError(f"label: got {label!r}, expected a few words that say what the slider changes")
     if not isinstance(interval, int) or interval < 200:
         raise ValueError(f"interval: got {interval!r}, expected at least 200 milliseconds, since faster flashes harm")
-    return Frames(pictures, " ".join(label.split()), values, interval)
+    if not isinstance(start, int) or isinstance(start, bool):
+        raise TypeError(f"start: got {arguments.came(start)}, expected the index of a picture, such as 0")
+    if not 0 <= start < len(pictures):
+        raise ValueError(f"start: got {start}, expected 0 to {len(pictures) - 1}, the index of one of the pictures")
+    return Frames(pictures, " ".join(label.split()), values, interval, start)
 
 
 def _read(value: object) -> str:
@@ -78,11 +89,15 @@ def _turned_by_browser(shown: Frames) -> ipywidgets.VBox:
     count = len(shown.pictures)
     layout, text = ipywidgets.Layout(width="auto"), ipywidgets.HTML().style  # shared, so that little is saved
     children = [ipywidgets.HTML(picture.markup, layout=layout, style=text) for picture in shown.pictures]
-    stack = ipywidgets.Stack(children, selected_index=0)
+    stack = ipywidgets.Stack(children, selected_index=shown.start)
     slider = ipywidgets.SelectionSlider(
-        options=shown.values, description=shown.label, continuous_update=True, style={"description_width": "initial"}
+        options=shown.values,
+        value=shown.values[shown.start],
+        description=shown.label,
+        continuous_update=True,
+        style={"description_width": "initial"},
     )
-    play = ipywidgets.Play(min=0, max=count - 1, interval=shown.interval, show_repeat=False)
+    play = ipywidgets.Play(value=shown.start, min=0, max=count - 1, interval=shown.interval, show_repeat=False)
     ipywidgets.jslink((play, "value"), (slider, "index"))
     ipywidgets.jslink((slider, "index"), (stack, "selected_index"))
     return ipywidgets.VBox([ipywidgets.HBox([play, slider], layout={"flex_flow": "row wrap"}), stack])
@@ -93,6 +108,7 @@ def _turned_by_kernel(shown: Frames) -> None:
 
     slider = ipywidgets.SelectionSlider(
         options=[(value, i) for i, value in enumerate(shown.values)],
+        value=shown.start,
         description=shown.label,
         style={"description_width": "initial"},
     )

@@ -49,6 +49,16 @@ def test_the_browser_can_turn_them_over(state):
     }
 
 
+@pytest.mark.parametrize("start", [0, 1, 2])
+def test_slider_stack_play_and_text_begin_at_the_same_picture(pictures, start):
+    frames = widgets.frames(pictures, "points", values=(2, 3, 4), start=start)
+    state = saved(frames)
+    (stack,), (slider,), (play,) = (of(state, f"{name}Model") for name in ("Stack", "SelectionSlider", "Play"))
+    assert stack["selected_index"] == slider["index"] == play.get("value", 0) == start
+    first = str(frames).splitlines()[0]
+    assert first == "Slider: points, 3 steps" + ("" if start == 0 else f", first at {start + 2}")
+
+
 def test_every_picture_has_its_alternative(state):
     texts = [m["value"] for m in of(state, "HTMLModel")]
     assert [f'aria-label="A line of {n} points."' in text for n, text in zip((2, 3, 4), texts)] == [True] * 3
@@ -71,10 +81,11 @@ def test_without_a_stack_the_kernel_turns_them_over(pictures, monkeypatch):
     monkeypatch.delattr(ipywidgets, "Stack")
     seen = []
     monkeypatch.setattr(ipywidgets, "interact", lambda function, i: seen.append((function, i)))
-    bundle = widgets.frames(pictures, "points")._repr_mimebundle_()
+    bundle = widgets.frames(pictures, "points", start=2)._repr_mimebundle_()
     assert set(bundle) == {"text/plain"}
     (_, slider), = seen  # fmt: skip
     assert [index for _, index in slider.options] == [0, 1, 2] and slider.description == "points"
+    assert slider.value == slider.index == 2
 
 
 @pytest.mark.parametrize(
@@ -92,6 +103,11 @@ def test_without_a_stack_the_kernel_turns_them_over(pictures, monkeypatch):
         (ValueError, "label: got ' '", {"label": " "}),
         (ValueError, "label: got None", {"label": None}),
         (ValueError, "interval: got 10, expected at least 200", {"interval": 10}),
+        (ValueError, "start: got 3, expected 0 to 2", {"start": 3}),
+        (ValueError, "start: got -1, expected 0 to 2", {"start": -1}),
+        (TypeError, "start: got str, expected the index of a picture", {"start": "4"}),
+        (TypeError, "start: got bool, expected the index", {"start": True}),
+        (TypeError, "start: got float, expected the index", {"start": 1.0}),
     ],
 )
 def test_bad_input(error, match, change, pictures):

@@ -53,7 +53,7 @@ plots.show(fig, text, {"scores": scores.detach(), "derivative": scores.grad})
 #
 # ## Check your answers
 #
-# The two assignment problems of the [chapter](../book/@@SLUG@@.md#exercises). Replace the
+# The two assignment problems of the [chapter](../book/@@SLUG@@.md). Replace the
 # bodies; the checks tell you what holds.
 
 # %% tags=["hide-output"]

@@ -188,10 +188,10 @@ def test_a_line_of_code_fits_into_a_wide_window(site, chromium, name):
 
 @in_browser
 def test_scrollbars_and_narrow_code_are_found(tmp_path, chromium):
-    page = """<!doctype html><article class="bd-article"><p>See <span class="math" style="display: inline-flex; width: 60px;
-        overflow: auto"><mjx-math style="width: 40px">x</mjx-math><i style="width: 90px; flex: none">hidden</i></span> and
-        <span class="math" style="display: inline-flex; width: 60px; overflow: auto"><mjx-math style="flex: none; width: 90px">y
-        </mjx-math></span></p><pre style="width: 300px; font: 10px monospace">code</pre></article>"""
+    page = """<!doctype html><style>.math { display: inline-flex; width: 60px; overflow: auto } .wide { flex: none; width: 90px }
+        mjx-math { width: 40px } pre { width: 300px; font: 10px monospace }</style>
+        <article class="bd-article"><p>See <span class="math"><mjx-math>x</mjx-math><i class="wide">hidden</i></span>
+        and <span class="math"><mjx-math class="wide">y</mjx-math></span></p><pre>code</pre></article>"""
     (tmp_path / "index.html").write_text(page, encoding="utf-8")
     with chrome.served(tmp_path) as address, chrome.visited(chromium, address) as visit:
         assert [text.split()[0] for text in visit.scrolling_formulas()] == ["xhidden"]

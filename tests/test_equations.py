@@ -148,7 +148,10 @@ def test_stamps_are_written_page_by_page(tmp_path):
     page = tmp_path / "book" / "words.md"
     page.write_text(PAGE, encoding="utf-8")
     (tmp_path / "book" / "plain.md").write_text("No equation.", encoding="utf-8")
-    state = lambda: equations.changes(equations.read(tmp_path / "book"), equations.stamped(tmp_path / "tests/equations"))  # noqa: E731
+
+    def state():
+        return equations.changes(equations.read(tmp_path / "book"), equations.stamped(tmp_path / "tests/equations"))
+
     assert set(state().values()) == {"new"} and len(state()) == 4
     assert equations.write(tmp_path) == dict.fromkeys(["eq-block", "eq-directive", "eq-inside", "eq-line"], "new")
     assert state() == {} and equations.write(tmp_path) == {}

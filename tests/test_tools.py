@@ -14,6 +14,7 @@ import nbformat
 import pairs
 import pytest
 import repository
+import rules
 import test_equations
 import yaml
 from lmcourse.checks import _problem
@@ -252,7 +253,8 @@ def test_its_notebook_runs_but_for_the_check(house):
         if "checks.check" not in cell:
             exec(cell, names)
     assert abs(names["total"] - 1) < 1e-6
-    assert max(len(line) for cell in code[1:] for line in cell.splitlines()) <= 88
+    made = rules.Notebook("scaling-laws", house / "notebooks")
+    assert [*rules.lines_fit(made), *rules.predictions_are_read(made), *rules.links_to_chapter(made)] == []
 
 
 def test_a_new_chapter_has_every_part_of_the_first(house):

@@ -59,7 +59,7 @@ def masked(bert: BERT, ids: Tensor) -> Iterator[Part]:
 
 
 def dropped(t5: T5, ids: Tensor) -> Iterator[Part]:
-    """15 of 100 tokens in spans. Sentinels and the end are not counted: the n-gram model does not foresee them either."""
+    """15 of 100 tokens in spans. Sentinels and the end do not count: the n-gram model does not foresee them either."""
     generator = torch.Generator().manual_seed(0)
     for start in range(0, len(ids) - ROW + 1, ROW):
         row = batches.begun(ids[None, start : start + ROW])[0]

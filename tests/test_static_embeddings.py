@@ -126,7 +126,8 @@ def test_softmax_loss_is_entropy_plus_divergence(equation, tables, pairs, counts
     divergence = torch.xlogy(p, p / model).sum(1)
     loss = emb.softmax_loss(v, u, *pairs.T) * len(pairs)
     equation.holds(-(n * torch.log(model)).sum(), loss)  # the first line
-    equation.rejects(-(p * torch.log(model)).sum() * n.sum() / V, loss)  # each centre weighing the same
+    equation.rejects(-(p * torch.log(model)).sum(), loss)  # p(c|w) in place of the counts
+    equation.rejects(-(n * torch.log2(model)).sum(), loss)  # bits in place of nats
     equation.holds((n.sum(1) * (entropy + divergence)).sum(), loss)
     equation.rejects((n.sum(1) * divergence).sum(), loss)  # without the text's own entropy
     reverse = torch.xlogy(model, model / p.clamp_min(1e-12)).sum(1)

@@ -370,16 +370,18 @@ def glove_problem(generator):
 @pytest.mark.equation("eq-glove")
 def test_glove_loss(equation, glove_problem):
     (w, w_tilde, b, b_tilde), (rows, columns, x) = glove_problem
-    oracle, plus, unweighted = 0.0, 0.0, 0.0
+    oracle, plus, unweighted, uncapped = 0.0, 0.0, 0.0, 0.0
     for i, j, value in zip(rows.tolist(), columns.tolist(), x.tolist()):
         weight = min(1.0, (value / 100) ** 0.75)
         fit = (w[i] @ w_tilde[j] + b[i] + b_tilde[j]).item()
         oracle += weight * (fit - math.log(value)) ** 2
         plus += weight * (fit + math.log(value)) ** 2
         unweighted += (fit - math.log(value)) ** 2
+        uncapped += (value / 100) ** 0.75 * (fit - math.log(value)) ** 2
     equation.holds(glove.glove_loss(w, w_tilde, b, b_tilde, rows, columns, x).detach(), oracle)
     equation.rejects(plus, oracle)  # the residual's sign, a mistake that peers shipped
     equation.rejects(unweighted, oracle)
+    equation.rejects(uncapped, oracle)  # the second line's minimum
 
 
 @pytest.mark.equation("eq-glove-gradient")

@@ -11,6 +11,7 @@ without arguments that tries it and returns None, or what is wrong.
 
 import importlib
 import pkgutil
+import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -40,6 +41,7 @@ class Report:
     def __repr__(self) -> str:
         lines = [f"{'✗' if i.problem else '✓'} {i.name}{': ' + i.problem if i.problem else ''}" for i in self.items]
         done = sum(not i.problem for i in self.items)
+        lines = ["\n".join(textwrap.wrap(line, 88, subsequent_indent="    ")) for line in lines]
         return "\n".join([*lines, f"{self.exercise}: {done} of {len(self.items)} hold"])
 
 

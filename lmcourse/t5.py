@@ -7,7 +7,9 @@ Mask: none but padding in the encoder, causal in the decoder. Objective: ``corru
 import torch
 from torch import Tensor, nn
 
-from lmcourse.configuration import Config
+from lmcourse.bert import BERT
+from lmcourse.configuration import Config, differences
+from lmcourse.gpt import GPT
 from lmcourse.initialisation import initialise
 from lmcourse.multihead import Cache, tokens_read
 from lmcourse.transformer import Embedding, Head, Stack
@@ -65,6 +67,23 @@ class T5(nn.Module):
         unknown = (targets < 0) | (targets >= self.config.vocabulary)  # where nothing counts, anything may stand
         read = shifted(targets.masked_fill(unknown & (weights == 0), start), start)
         return self.head.loss(self.decode(read, memory, attention_mask), targets, weights)
+
+    @torch.no_grad()
+    def begin_from(self, bert: BERT, gpt: GPT, mask_id: int, sentinels: range, generator: torch.Generator) -> None:
+        """Take BERT's stack as encoder and GPT's as decoder, with new cross-attention (BERT2GPT of Rothe et al. 2020).
+
+        The embedding is BERT's. There a sentinel begins as [MASK], which also asks what stood in its place, moved by
+        what ``generator`` draws, so that no two are alike. ``ValueError`` where the three configurations differ.
+        """
+        for name, other in (("bert", bert), ("gpt", gpt)):
+            if found := differences(self.config, other.config):
+                raise ValueError(f"{name}: got another configuration, in {', '.join(found)}; expected this model's")
+        self.encoder.load_state_dict(bert.stack.state_dict())
+        self.decoder.load_state_dict(gpt.stack.state_dict(), strict=False)  # it has no cross-attention
+        table, marks = self.embedding.tokens.weight, list(sentinels)
+        self.embedding.load_state_dict(bert.embedding.state_dict())
+        noise = torch.empty(len(marks), self.config.width).normal_(0, self.config.initial or 1.0, generator=generator)
+        table[sorted(marks)] = table[mask_id] + noise
 
 
 def shifted(targets: Tensor, start: int = 0) -> Tensor:

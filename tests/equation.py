@@ -6,6 +6,8 @@ Use: ``from equation import equation`` and
     def test_softmax(equation):
         equation.holds(ours, oracle)        # the equation as the chapter states it
         equation.rejects(wrong, oracle)     # a plausible slip: a sign, a factor, an index
+
+A test that carries several labels says which it means, and does both for each: ``equation("eq-softmax").holds(…)``.
 """
 
 import pytest
@@ -37,9 +39,35 @@ class Equation:
         self.rejected += 1
 
 
+class Equations:
+    """The equations of one test by their labels; where there is only one, it need not be named."""
+
+    def __init__(self, labels):
+        self.each = {label: Equation() for label in labels or ["the equation"]}
+
+    def __call__(self, label: str) -> Equation:
+        assert label in self.each, f"{label} is not among the labels of this test's mark: {', '.join(self.each)}"
+        return self.each[label]
+
+    def _only(self) -> Equation:
+        assert len(self.each) == 1, f"this test has {len(self.each)} labels, so say equation({next(iter(self.each))!r})"
+        return next(iter(self.each.values()))
+
+    def holds(self, ours, oracle, tolerance: float = 1e-10) -> None:
+        self._only().holds(ours, oracle, tolerance)
+
+    def rejects(self, wrong, oracle, tolerance: float = 1e-3) -> None:
+        self._only().rejects(wrong, oracle, tolerance)
+
+    def finish(self) -> None:
+        """Each equation has been checked in both directions."""
+        for label, one in self.each.items():
+            assert one.held, f"{label}: its test must call equation.holds"
+            assert one.rejected, f"{label}: its test must call equation.rejects with a wrong variant"
+
+
 @pytest.fixture
-def equation():
-    checker = Equation()
+def equation(request):
+    checker = Equations([label for mark in request.node.iter_markers("equation") for label in mark.args])
     yield checker
-    assert checker.held, "an equation's test must call equation.holds"
-    assert checker.rejected, "an equation's test must call equation.rejects with a wrong variant"
+    checker.finish()

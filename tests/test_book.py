@@ -166,6 +166,38 @@ def test_formulas_are_set(site, chromium, name):
         assert count > 0 and wrong == []
 
 
+@in_browser
+@pytest.mark.parametrize("name", [name for name in PAGES if 'class="math' in (SITE / name).read_text(encoding="utf-8")])
+def test_no_inline_formula_has_a_scrollbar_of_its_own(site, chromium, name):
+    with chrome.visited(chromium, site + name) as visit:
+        for width in (1600, 1200, 320):
+            visit.resize(width)
+            assert visit.scrolling_formulas() == [], width
+            if width >= 1200:
+                assert visit.wide_formulas() == [], f"wider than a line at {width} pixels: display them with $$"
+
+
+@in_browser
+@pytest.mark.parametrize("name", [name for name in PAGES if "<pre" in (SITE / name).read_text(encoding="utf-8")])
+def test_a_line_of_code_fits_into_a_wide_window(site, chromium, name):
+    with chrome.visited(chromium, site + name) as visit:
+        for width in (1600, 1400, 1280, 1200):
+            visit.resize(width)
+            assert visit.characters() >= 88, width
+
+
+@in_browser
+def test_scrollbars_and_narrow_code_are_found(tmp_path, chromium):
+    page = """<!doctype html><style>.math { display: inline-flex; width: 60px; overflow: auto } .wide { flex: none; width: 90px }
+        mjx-math { width: 40px } pre { width: 300px; font: 10px monospace }</style>
+        <article class="bd-article"><p>See <span class="math"><mjx-math>x</mjx-math><i class="wide">hidden</i></span>
+        and <span class="math"><mjx-math class="wide">y</mjx-math></span></p><pre>code</pre></article>"""
+    (tmp_path / "index.html").write_text(page, encoding="utf-8")
+    with chrome.served(tmp_path) as address, chrome.visited(chromium, address) as visit:
+        assert [text.split()[0] for text in visit.scrolling_formulas()] == ["xhidden"]
+        assert visit.wide_formulas() == ["y"] and 40 < visit.characters() < 60
+
+
 def pages_with_widgets() -> list[str]:
     return [name for name in PAGES if soup(SITE / name).select(WIDGET)]
 

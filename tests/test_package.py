@@ -421,5 +421,9 @@ def test_the_readme_names_modules_that_exist_for_the_chapters_that_are_there():
 
 def test_nothing_is_left_to_do_on_a_page_of_the_book():
     pages = [*(ROOT / "book").glob("*.md"), *(ROOT / "notebooks").glob("*.py"), ROOT / "index.md", ROOT / "README.md"]
-    assert [p.name for p in pages if "TODO" in p.read_text(encoding="utf-8")] == []
-    assert "TODO" in new_chapter.fill("chapter.md", "subwords")
+    pages += [*(PACKAGE / "exercises").glob("*.py"), *(ROOT / "teaching").rglob("*.py"), *(ROOT / "teaching").rglob("*.md")]
+    modules = {slug.replace("-", "_") for part in new_chapter.PLAN.values() for slug in part}
+    pages += [p for p in (ROOT / "tests").glob("test_*.py") if p.stem.removeprefix("test_") in modules]
+    assert [p.relative_to(ROOT).as_posix() for p in pages if "TODO" in p.read_text(encoding="utf-8")] == []
+    for template in new_chapter.TEMPLATES.iterdir():
+        assert "TODO" in new_chapter.fill(template.name, "subwords"), template.name

@@ -247,15 +247,16 @@ def test_negative_sampling_gradients(equation, tables, draws):
     by_hand_u[c] += error * v[w]
     for n in negatives:  # a word drawn twice is pushed twice
         by_hand_u[n] += torch.sigmoid(u[n] @ v[w]) * v[w]
+    of_v, of_u = equation("eq-negative-sampling-gradient-v"), equation("eq-negative-sampling-gradient-u")
     for ours_v, ours_u in [(by_hand_v, by_hand_u), emb.negative_sampling_gradients(v, u, *one)]:
-        equation.holds(ours_v, oracle_v)
-        equation.holds(ours_u, oracle_u)
+        of_v.holds(ours_v, oracle_v)
+        of_u.holds(ours_u, oracle_u)
     wrong = by_hand_v.clone()
     wrong[w] += u[c]  # σ instead of σ − 1
-    equation.rejects(wrong, oracle_v)
+    of_v.rejects(wrong, oracle_v)
     once = by_hand_u.clone()
     once[5] /= 2  # a repeated negative counted once
-    equation.rejects(once, oracle_u)
+    of_u.rejects(once, oracle_u)
 
 
 @pytest.mark.equation("eq-negative-sampling-expected")

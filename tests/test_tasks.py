@@ -112,6 +112,27 @@ def test_rows_grow_step_by_step(config):
     assert task.draw.about != plain.draw.about, "a run does not go on with other rows"
 
 
+def test_a_task_can_begin_from_the_courses_checkpoints(config):
+    config.write_text((ROOT / "recipes" / "trio.toml").read_text())
+    gpt, bert = course.load("gpt"), course.load("bert")
+    task = tasks.read(config, ["start=gpt", "data.length=31"])
+    assert same(task.model, gpt) and task.draw.about["start"] == "gpt"
+    t5 = tasks.read(config, ["model=T5", "start=bert+gpt", "data.length=31"]).model
+    assert same(t5.encoder, bert.stack) and same(gpt.stack, t5.decoder)
+    tokens = torch.arange(40, 60)[None]
+    with torch.inference_mode():
+        assert torch.equal(t5.encode(tokens), bert.hidden(tokens)), "what BERT knows of a text, the encoder knows"
+    table = t5.embedding.tokens.weight
+    near = (table[batches.SENTINELS] - table[course.MASK]).norm(dim=1) / table[course.MASK].norm()
+    assert 0 < near.min() and near.max() < 0.7 and len({tuple(row) for row in table[batches.SENTINELS].tolist()}) == 32
+
+
+def same(ours, theirs) -> bool:
+    """Whether all weights of ``ours`` are in ``theirs``."""
+    found = theirs.state_dict()
+    return all(found[name].equal(x) for name, x in ours.state_dict().items())
+
+
 def test_what_a_draw_is_about_tells_texts_apart(config):
     changes = [], ["data.batch=4"], ["data.length=30"], ["model=T5"]
     about = [tasks.read(config, change).draw.about for change in changes]
@@ -125,8 +146,12 @@ def test_what_a_draw_is_about_tells_texts_apart(config):
         (["model=[1]"], r"model: got \[1\], expected one of GPT"),
         (["spread=wide"], "spread: got 'wide', expected one of ddp, fsdp"),
         (["spread=[1]"], r"spread: got \[1\], expected one of ddp, fsdp"),
-        (["modle=GPT"], "entries: got modle, expected only model, spread"),
+        (["modle=GPT"], "entries: got modle, expected only model, start, spread"),
         (["cpu_bf16=1"], "cpu_bf16: got 1, expected true or false"),
+        (["start=gpt5"], "start: got 'gpt5', expected gpt$"),
+        (["start=gpt"], r"start: the course's gpt has another \[config\]"),
+        (["model=T5", "start=bert"], "start: got 'bert', expected t5, or bert\\+gpt"),
+        (["model=T5", "start=bert+gpt"], "bert: got another configuration, in positions, layers"),
         (["config=3"], r"config: got 3, expected a table, \[config\]"),
         (["config.depth=3"], r"\[config\]: got depth, expected only vocabulary, positions"),
         (["config.heads=3"], r"\[config\] heads: got 3, expected a divisor of width 16"),

@@ -1,5 +1,6 @@
 """The course moves to another address, and a new chapter is laid out: everywhere, or not at all."""
 
+import importlib.util
 import json
 import os
 import re
@@ -13,8 +14,10 @@ import nbformat
 import pairs
 import pytest
 import repository
+import rules
 import test_equations
 import yaml
+from lmcourse.checks import _problem
 
 ROOT = Path(__file__).resolve().parents[1]
 OLD, NEW = ("first-owner", "wordbook"), ("Uni-X", "nlp.2027")
@@ -156,14 +159,24 @@ def test_the_command_says_how_it_is_used(arguments, capsys):
     assert "https://github.com/OWNER/NAME" in capsys.readouterr().err
 
 
+def test_solutions_in_the_tree_are_a_warning(tree, monkeypatch, capsys):
+    monkeypatch.setattr(repository, "ROOT", tree)
+    assert repository.main(["https://github.com/Uni-X/nlp.2027"]) == 0
+    assert "teaching/solutions" not in capsys.readouterr().out
+    (tree / "teaching" / "solutions").mkdir(parents=True)
+    assert repository.main(["https://github.com/first-owner/wordbook"]) == 0
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if "teaching/solutions" in line]
+    assert line.startswith("Careful") and "students can read" in line
+
+
 # ------------------------------------------------------------------------------------- new chapter
 
 
 @pytest.fixture
 def house(tmp_path):
     """As much of the course as a new chapter touches."""
-    for name in ("book", "notebooks", "tests"):
-        (tmp_path / name).mkdir()
+    for name in ("book", "notebooks", "tests", "lmcourse/exercises", "teaching/solutions"):
+        (tmp_path / name).mkdir(parents=True)
     shutil.copy(ROOT / "_toc.yml", tmp_path)
     return tmp_path
 
@@ -176,11 +189,13 @@ def test_a_chapter_is_laid_out(house):
     written = [p.relative_to(house).as_posix() for p in new_chapter.make("scaling-laws", house)]
     assert written == [
         "book/scaling-laws.md", "notebooks/scaling-laws.py", "notebooks/scaling-laws.ipynb",
-        "tests/test_scaling_laws.py", "_toc.yml",
+        "tests/test_scaling_laws.py", "lmcourse/exercises/scaling_laws.py", "teaching/solutions/scaling_laws.py",
+        "teaching/solutions/scaling_laws.md", "_toc.yml",
     ]  # fmt: skip
     texts = {p: (house / p).read_text(encoding="utf-8") for p in written}
     assert texts["book/scaling-laws.md"].startswith("---\nnotebook: scaling-laws\n---\n\n# Spending compute\n")
     assert not [p for p, text in texts.items() if "@@" in text]
+    assert [p for p, text in texts.items() if "TODO" not in text] == ["_toc.yml"]
     assert sorted(p.name for p in house.rglob(".*")) == []  # no temporary file
 
 
@@ -208,13 +223,49 @@ def test_its_equation_has_a_test_that_passes(house):
     assert done.returncode == 0 and "1 passed" in done.stdout, done.stdout + done.stderr
 
 
+def module(path: Path):
+    """A file as a module, without an entry among the imported ones."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    made = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made)
+    return made
+
+
+def test_its_checks_pass_the_solution_and_reject_the_wrong_answers(house):
+    new_chapter.make("scaling-laws", house)
+    checks = module(house / "lmcourse/exercises/scaling_laws.py").CHECKS
+    known = module(house / "teaching/solutions/scaling_laws.py")
+    assert {f"scaling-laws/{name}" for name in checks} == set(known.SOLUTIONS) == set(known.WRONG)
+
+    def holds(answer):
+        return all(not _problem(test) for _, test in checks["variant"](answer))
+
+    assert holds(known.SOLUTIONS["scaling-laws/variant"])
+    assert len(known.WRONG["scaling-laws/variant"]) >= 4
+    assert not any(map(holds, known.WRONG["scaling-laws/variant"]))
+
+
+def test_its_notebook_runs_but_for_the_check(house):
+    new_chapter.make("scaling-laws", house)
+    code = [c.source for c in pairs.read(house / "notebooks/scaling-laws.py").cells if c.cell_type == "code"]
+    names = {}
+    for cell in code[1:]:
+        if "checks.check" not in cell:
+            exec(cell, names)
+    assert abs(names["total"] - 1) < 1e-6
+    made = rules.Notebook("scaling-laws", house / "notebooks")
+    assert [*rules.lines_fit(made), *rules.predictions_are_read(made), *rules.links_to_chapter(made)] == []
+
+
 def test_a_new_chapter_has_every_part_of_the_first(house):
     """What the first chapter opens and closes with, the template has too."""
     made = new_chapter.fill("chapter.md", "subwords")
     for part in (
         "This chapter's question", "**Afterwards you can**", "**Time**", "**You need**", "**Beside it**",
         "## What we measured", "As published / at our size", "## Common mistakes", "## Trade-offs", "## Quiz",
-        "## Exercises", "· practice ·", "· assignment ·", "## What is paid, what is owed", "## References",
+        "## Where the code differs from the page", "% TODO ```{measured-output} headline", "*Hand in:*", "· goal 2",
+        "## Exercises", "· practice ·", "· assignment ·", "## To remember", "## What is paid, what is owed",
+        "For teachers", "## References",
     ):  # fmt: skip
         assert part in made, part
 
@@ -268,7 +319,11 @@ def test_a_bad_slug_writes_nothing(house, slug):
     assert contents(house) == before
 
 
-@pytest.mark.parametrize("there", ["book/gpt.md", "notebooks/gpt.py", "notebooks/gpt.ipynb", "tests/test_gpt.py"])
+@pytest.mark.parametrize(
+    "there",
+    ["book/gpt.md", "notebooks/gpt.py", "notebooks/gpt.ipynb", "tests/test_gpt.py", "lmcourse/exercises/gpt.py",
+     "teaching/solutions/gpt.py", "teaching/solutions/gpt.md"],
+)
 def test_an_existing_file_is_not_overwritten(house, there):
     (house / there).write_text("mine")
     before = contents(house)

@@ -1,4 +1,4 @@
-"""Lays out the files of a new chapter and its notebook: ``python tools/new_chapter.py SLUG``.
+"""Lays out the files of a new chapter: ``python tools/new_chapter.py SLUG``. Page, notebook, tests, checks, solutions.
 
 Everything that is still to be written is marked TODO; the book builds at once. The next steps stand in
 ``CONTRIBUTING.md``.
@@ -61,7 +61,7 @@ def title(slug: str) -> str:
     return planned.get(slug, slug.replace("-", " ").capitalize())
 
 
-# --------------------------------------------------------------------------------- the three files
+# ------------------------------------------------------------------------------------- the files
 
 
 def fill(name: str, slug: str) -> str:
@@ -85,12 +85,15 @@ def notebook(slug: str) -> nbformat.NotebookNode:
 
 def files(slug: str, root: Path = ROOT) -> dict[Path, str]:
     """path → text of everything that a chapter consists of, ``_toc.yml`` last."""
-    cells = notebook(slug)
+    cells, module = notebook(slug), slug.replace("-", "_")
     return {
         root / "book" / f"{slug}.md": fill("chapter.md", slug),
         root / "notebooks" / f"{slug}.py": pairs.text(cells),
         root / "notebooks" / f"{slug}.ipynb": nbformat.writes(cells) + "\n",
-        root / "tests" / f"test_{slug.replace('-', '_')}.py": fill("test.py", slug),
+        root / "tests" / f"test_{module}.py": fill("test.py", slug),
+        root / "lmcourse" / "exercises" / f"{module}.py": fill("exercises.py", slug),
+        root / "teaching" / "solutions" / f"{module}.py": fill("solutions.py", slug),
+        root / "teaching" / "solutions" / f"{module}.md": fill("solutions.md", slug),
         root / "_toc.yml": enter(slug, (root / "_toc.yml").read_text(encoding="utf-8")),
     }
 
@@ -146,6 +149,7 @@ def make(slug: str, root: Path = ROOT) -> list[Path]:
     written = []
     try:
         for path in new:
+            path.parent.mkdir(parents=True, exist_ok=True)  # a published copy has no teaching/solutions
             repository.write(path, texts[path].encode())
             written.append(path)
         repository.write(toc, texts[toc].encode())

@@ -109,19 +109,30 @@ def identify(path: Path) -> None:
         write(path, changed.encode())
 
 
+def warning(root: Path) -> str:
+    """A line for those who publish a tree that has the solutions in it; nothing otherwise."""
+    if not (root / "teaching" / "solutions").is_dir():
+        return ""
+    return (
+        "Careful: teaching/solutions is here, and students can read what you publish. "
+        "CONTRIBUTING.md, 'A fork, and your own course', says how to leave it out.\n"
+    )
+
+
 def main(arguments: list[str]) -> int:
     if len(arguments) != 1 or not arguments[0].strip():
         print("use: make repository URL=https://github.com/OWNER/NAME", file=sys.stderr)
         return 2
     try:
-        changed = rewrite(arguments[0])
+        changed = rewrite(arguments[0], ROOT)
     except ValueError as error:
         print(f"{error}; nothing was changed", file=sys.stderr)
         return 2
     for path in changed:
         print(path.relative_to(ROOT))
-    owner, name = current()
+    owner, name = current(ROOT)
     print(f"{len(changed)} files changed; the address is https://github.com/{owner}/{name}")
+    print(warning(ROOT), end="")
     return 0
 
 

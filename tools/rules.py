@@ -17,6 +17,7 @@ import setup_cell
 import tolerances
 
 MOST_CELLS, MOST_LINES, MOST_SECONDS, MOST_MB, MOST_FILE_MB = 20, 25, 90, 2048, 2
+MOST_CHARACTERS = 88  # what the book shows of a line without scrolling, from a window of 1200 pixels on
 IMPORTS = {*sys.stdlib_module_names, "numpy", "torch", "matplotlib", "ipywidgets", "IPython", "lmcourse"}
 IGNORED = "nbval-ignore-output"
 
@@ -67,7 +68,7 @@ def standard_setup(notebook: Notebook):
     if first is None or setup_cell.TAG not in first.metadata.get("tags", []):
         yield 'the first code cell is not tagged "setup"'
     elif not setup_cell.is_standard(first.source, notebook.node):
-        yield f"the setup cell is not the standard one; python tools/execute.py {notebook.slug} writes it"
+        yield f"the setup cell is not the standard one; python tools/setup_cell.py {notebook.slug} writes it"
 
 
 def executed(notebook: Notebook):
@@ -100,6 +101,44 @@ def within_budget(notebook: Notebook):
     size = (notebook.folder / f"{notebook.slug}.ipynb").stat().st_size / 2**20
     if size > MOST_FILE_MB:
         yield f"the .ipynb has {size:.1f} MB, at most {MOST_FILE_MB}"
+
+
+def lines_fit(notebook: Notebook):
+    """Lines of code and of what it prints; but for the address of the setup cell, which a fork may make longer."""
+    for i, cell in enumerate(notebook.code):
+        for line in cell.source.splitlines():
+            if len(line) > MOST_CHARACTERS and "git+https://" not in line:
+                yield f"code cell {i + 1}: a line of {len(line)} characters, at most {MOST_CHARACTERS}: {line.strip()[:60]}"
+    for where, output in notebook.outputs():
+        data = output.get("data", {})
+        printed = output.get("text", "") if output.get("name") == "stdout" else ""
+        if "text/html" not in data and compare.VIEW not in data:
+            printed += data.get("text/plain", "")
+        for line in re.split(r"[\r\n]+", printed):
+            if len(line) > MOST_CHARACTERS:
+                yield f"{where} prints a line of {len(line)} characters, at most {MOST_CHARACTERS}: {line.strip()[:60]}"
+
+
+def predictions_are_read(notebook: Notebook):
+    """A prediction, then code, then what came out: before the next prediction, and before the end."""
+    asked, measured, count, reading = None, False, 0, "write a cell '*Reading:* …' after the code that measures it"
+    for cell in notebook.node.cells:
+        measured = measured or cell.cell_type == "code"
+        words = re.findall(r"\*(Prediction|Reading)\b", cell.source) if cell.cell_type == "markdown" else []
+        for word in words:
+            if word == "Reading" and asked and not measured:
+                yield f"the reading stands before the code that measures: {asked!r}; move it behind that cell"
+            if word == "Prediction" and asked and measured:
+                yield f"a prediction that nothing reads: {asked!r}; {reading}"
+            if word == "Prediction":
+                count, measured = count + 1, False
+                asked = cell.source[cell.source.rindex("*Prediction") :][:60].replace("\n", " ")
+            else:
+                asked = None
+    if asked:
+        yield f"a prediction that nothing reads: {asked!r}; {reading}"
+    if not count:
+        yield "no cell says what it expects: write '*Prediction:* …' before each cell that measures"
 
 
 def links_to_chapter(notebook: Notebook):
@@ -222,6 +261,7 @@ def shown_figures(notebook: Notebook):
 
 
 RULES = (
-    in_sync, standard_setup, executed, quiet, within_budget, links_to_chapter, no_absolute_paths, known_imports,
+    in_sync, standard_setup, executed, quiet, within_budget, lines_fit, predictions_are_read, links_to_chapter,
+    no_absolute_paths, known_imports,
     seeded, ignored_outputs, measured_tolerances, readable_figures, shown_figures,
 )  # fmt: skip

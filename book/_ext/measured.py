@@ -75,8 +75,8 @@ class MeasuredOutput(SphinxDirective):
             if not isinstance(child, (nodes.paragraph, nodes.system_message)):
                 logger.warning("a caption is paragraphs alone", location=self.get_location())
         mark = lambda html: nodes.raw("", html, format="html")  # noqa: E731
-        opened, between, closed = '<figure class="measured-output">', "<figcaption>", "</figcaption></figure>"
-        return [mark(opened), *shown, mark(between), *caption.children, mark(closed)]
+        opened, between = '<figure class="measured-output"><div class="shown">', "</div><figcaption>"
+        return [mark(opened), *shown, mark(between), *caption.children, mark("</figcaption></figure>")]
 
 
 def setup(app):

@@ -39,16 +39,24 @@
     sidebar?.setAttribute("aria-label", "Book");
   }
 
+  // An inline formula scrolls only where it is wider than its line.
+  function markWide() {
+    document.querySelectorAll("span.math").forEach((formula) => {
+      const width = formula.querySelector("mjx-math")?.getBoundingClientRect().width ?? 0;
+      formula.classList.toggle("wide", width > formula.clientWidth + 1);
+    });
+  }
+
   // Wide code and tables scroll sideways, so they must be reachable by keyboard.
   function reachScrollable() {
-    document.querySelectorAll("pre, .output, .cell_output, .math, mjx-container, .pst-scrollable-table-container")
+    document.querySelectorAll("pre, .output, .cell_output, .shown, .math, mjx-container, .pst-scrollable-table-container")
       .forEach((element) => {
         if (element.scrollWidth > element.clientWidth && getComputedStyle(element).overflowX !== "visible")
           element.tabIndex = 0;
       });
   }
 
-  function repair() { nameWidgets(); nameTheme(); reachScrollable(); }
+  function repair() { nameWidgets(); nameTheme(); markWide(); reachScrollable(); }
 
   let due = false;
   const soon = () => {

@@ -208,8 +208,8 @@ for width, loss in losses.items():
 ax.axhline(floor, color=plots.GREY, linestyle="--", label="entropy of the text")
 ax.set(xlabel="full-batch step", ylabel="loss (nats a pair)", ylim=(floor - 0.05, 5.0))
 ax.legend()
-print(f"entropy {floor:.3f}; after 300 steps the loss is higher by", end=" ")
-print(", ".join(f"{gap:.3f} ({w})" for w, gap in gaps.items()), "at that width")
+print(f"entropy {floor:.3f}; after 300 steps the loss is higher by")
+print(", ".join(f"{gap:.3f} at width {w}" for w, gap in gaps.items()))
 alt = "Loss of full-softmax skip-gram over 300 steps, widths 4, 16 and 300: all stay "
 alt += "above the dashed line, the entropy of the text; the wider ends nearer to it."
 lines = {f"width {w}": loss[::37] for w, loss in losses.items()}

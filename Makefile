@@ -72,7 +72,7 @@ _vendor/assets.json: book/assets.json tools/assets.py .venv/.book
 	@touch $@
 
 .venv/.bench: benchmarks/requirements.txt .venv/.test
-	@$(PIP) -r $< || { $(SAY_PIP); exit 1; }
+	@$(PIP) -r $< -c requirements.txt || { $(SAY_PIP); exit 1; }
 	@touch $@
 
 SAY_PIP = echo "pip could not install the packages above. Check the network connection and free disk space, then run make again."

@@ -18,7 +18,7 @@ FIRST_SENTINEL = len(SPECIALS) - 1
 SIZE = 2048  # pieces
 WORDS = 5000  # that ELMo's softmax knows
 CORPORA = tuple(data.CORPORA)
-MODELS = ("gpt", "bert", "elmo", "awdlstm")
+MODELS = ("gpt", "bert", "t5", "elmo", "awdlstm")
 
 
 @functools.cache
@@ -48,10 +48,11 @@ def ids(split: str, corpora: Sequence[str] = CORPORA) -> Tensor:
 
 
 def load(name: str) -> checkpoints.Own:
-    """One of the course's checkpoints, not training: "gpt", "bert", "elmo" or "awdlstm".
+    """One of the course's checkpoints, not training: "gpt", "bert", "t5", "elmo" or "awdlstm".
 
-    The first two share configuration, tokenizer, text and number of steps, and differ in mask and objective. AWD-LSTM
-    has read the novels only. How each was made, and what it costs on held-out text: ``recipes/``.
+    The first three share configuration, tokenizer, text and number of steps, and differ in mask, objective and T5's
+    second stack with its cross-attention; T5 began from the other two. AWD-LSTM has read the novels only. How each
+    was made, and what it costs on held-out text: ``recipes/``.
     """
     if name not in MODELS:
         raise ValueError(f"name: got {name!r}, expected one of {', '.join(MODELS)}")

@@ -5,12 +5,15 @@ from pathlib import Path
 
 import pytest
 import report
-from lmcourse import course, data, heldout
+import torch
+from lmcourse import batches, course, data, heldout
 from lmcourse.bert import BERT
 from lmcourse.bpe import ByteBPE
 from lmcourse.configuration import differences
+from lmcourse.gpt import GPT
+from lmcourse.t5 import T5
 
-BETTER = {"gpt": data.CORPORA, "bert": data.CORPORA, "awdlstm": ["novels"], "elmo": ["novels"]}  # than the n-gram model, on these test documents
+BETTER = {"gpt": data.CORPORA, "bert": data.CORPORA, "t5": data.CORPORA, "awdlstm": ["novels"], "elmo": ["novels"]}  # than the n-gram model, on these test documents
 ROOT = Path(__file__).resolve().parent.parent
 RECORD = json.loads((ROOT / "recipes" / "checkpoints.json").read_text(encoding="utf-8"))
 
@@ -40,13 +43,29 @@ def test_all_checkpoints_are_there_and_small():
         assert sum(p.numel() for p in course.load(name).parameters()) == entry["parameters"]
 
 
-def test_gpt_and_bert_differ_in_mask_and_objective_only():
-    gpt, bert = course.load("gpt"), course.load("bert")
-    assert type(bert) is BERT and not differences(gpt.config, bert.config)
-    shapes = [{name: p.shape for name, p in model.named_parameters()} for model in (gpt, bert)]
+def test_the_trio_differs_in_mask_objective_and_cross_attention_only():
+    gpt, bert, t5 = (course.load(name) for name in ("gpt", "bert", "t5"))
+    assert (type(gpt), type(bert), type(t5)) == (GPT, BERT, T5)
+    assert not differences(gpt.config, bert.config) and not differences(gpt.config, t5.config)
+    shapes = [{name: p.shape for name, p in model.named_parameters()} for model in (gpt, bert, t5)]
     assert shapes[0] == shapes[1]
-    budgets = [{key: RECORD[name][key] for key in ("recipe", "steps", "tokens")} for name in ("gpt", "bert")]
-    assert budgets[0] == budgets[1]
+    shared = {name: shape for name, shape in shapes[2].items() if "cross_attention" not in name}
+    one = {name.replace("stack.", f"{stack}."): x for stack in ("encoder", "decoder") for name, x in shapes[0].items()}
+    assert shared == one, "two of GPT's stacks, one embedding"
+    budgets = [{key: RECORD[name][key] for key in ("recipe", "steps")} for name in ("gpt", "bert", "t5")]
+    assert budgets[0] == budgets[1] == budgets[2]
+    tokens = [RECORD[name]["tokens"] for name in ("gpt", "bert", "t5")]
+    assert tokens[0] == tokens[1] and 0.97 < tokens[2] / tokens[0] < 1, "T5's short rows hold a little less"
+
+
+def test_t5s_decoder_looks_at_its_encoder():
+    """With another text's encoder states a dropped piece costs more: what its first training never reached."""
+    t5, ids = course.load("t5"), course.ids("validation")
+    rows = ids[: 16 * 255].view(16, 255)
+    inputs, targets, weights = batches.spans(rows, torch.Generator().manual_seed(0))
+    with torch.inference_mode():
+        own, another = (float(t5.loss(x, targets, weights)) for x in (inputs, inputs.roll(1, 0)))
+    assert another > own + 0.5
 
 
 @pytest.mark.parametrize("name", course.MODELS)
@@ -69,5 +88,5 @@ def test_the_log_of_a_recipe_is_whole(name):
 
 
 def test_what_load_refuses():
-    with pytest.raises(ValueError, match="name: got 'gpt5', expected one of gpt, bert, elmo"):
+    with pytest.raises(ValueError, match="name: got 'gpt5', expected one of gpt, bert, t5, elmo"):
         course.load("gpt5")

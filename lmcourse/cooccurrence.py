@@ -1,11 +1,15 @@
-"""How often words stand near each other: the table X that GloVe fits (Pennington et al. 2014)."""
+"""How often words stand near each other: the table X that GloVe fits (Pennington et al. 2014), and vectors from it
+without any training (Levy, Goldberg & Dagan 2015)."""
+
+import warnings
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from lmcourse import _inputs
+from lmcourse import _inputs, arguments
 from lmcourse.data import Vocabulary
+from lmcourse.embeddings import WordVectors
 
 _CHUNK = 1 << 19  # words counted at a time: bounds the memory that counting takes beside its result
 
@@ -37,6 +41,55 @@ def cooccurrences(stream: Tensor, vocabulary: Vocabulary, window: int = 10) -> t
     rows, columns = np.concatenate([low, high[differ]]), np.concatenate([high, low[differ]])
     order = np.argsort(rows << bits | columns)
     return tuple(torch.from_numpy(x[order]).to(stream.device) for x in (rows, columns, values))
+
+
+def ppmi_vectors(
+    entries: tuple[Tensor, Tensor, Tensor],
+    vocabulary: Vocabulary,
+    width: int,
+    generator: torch.Generator,
+    power: float = 0.75,
+) -> WordVectors:
+    """Counting alone: U √Σ of the truncated singular value decomposition of positive mutual information.
+
+    ``entries``: (rows, columns, values) of :func:`cooccurrences`. An entry is max(0, log X_ij / (X_i q_j)) with q
+    the contexts' shares to the ``power``, made to sum to 1. Levy, Goldberg & Dagan 2015, sections 2.2 and 3. The
+    decomposition is the randomised one (Halko, Martinsson & Tropp 2011) with two power iterations, so the smallest
+    of the ``width`` directions are approximate.
+    """
+    _inputs.vocabulary(vocabulary)
+    V = len(vocabulary)
+    _inputs.whole("width", width, most=V)
+    _inputs.number("power", power, 0)
+    _inputs.entries(entries, V, V)
+    arguments.cpu_generator(generator)
+    rows, columns, values = (t.cpu() for t in entries)
+    by_row, by_column = _positive_pmi(rows, columns, values.double(), V, power)
+    extra = min(V, width + 10)
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta|Sparse invariant checks are implicitly")
+        basis = torch.linalg.qr(by_row() @ (torch.rand(V, extra, generator=generator) - 0.5))[0]
+        for _ in range(2):
+            basis = torch.linalg.qr(by_row() @ torch.linalg.qr(by_column() @ basis)[0])[0]
+        left, values, _ = torch.linalg.svd((by_column() @ basis).T, full_matrices=False)
+    return WordVectors(vocabulary, (basis @ left * values.sqrt())[:, :width].contiguous())
+
+
+def _positive_pmi(rows: Tensor, columns: Tensor, values: Tensor, V: int, power: float):
+    """Two functions: the matrix of positive mutual information as sparse rows [V, V], and its transpose."""
+    marginal = torch.bincount(rows, values, V)
+    contexts = torch.bincount(columns, values, V) ** power
+    pmi = torch.log(values / (marginal[rows] * (contexts / contexts.sum())[columns]))
+    kept = pmi > 0
+    rows, columns, pmi = rows[kept], columns[kept], pmi[kept].float()
+    if not len(pmi):
+        raise ValueError("entries: no pair is more frequent than by chance, so there is nothing to decompose")
+    order = stable_argsort(rows, V)
+    rows, columns, pmi = rows[order], columns[order], pmi[order]
+    turned = stable_argsort(columns, V)
+    csr = lambda place, x: torch.sparse_csr_tensor(*place, x, (V, V), check_invariants=False)  # noqa: E731
+    straight, across = compressed(rows, columns, V), compressed(columns[turned], rows[turned], V)
+    return lambda: csr(straight, pmi), lambda: csr(across, pmi[turned])
 
 
 def _count_chunk(ids: np.ndarray, sentence: np.ndarray, V: int, window: int) -> tuple[np.ndarray, np.ndarray]:

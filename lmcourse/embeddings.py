@@ -22,6 +22,7 @@ from lmcourse.skipgram import (
     skipgram_pairs,
     softmax_gradients,
     softmax_loss,
+    window_counts,
 )
 
 __all__ = [
@@ -41,6 +42,7 @@ __all__ = [
     "softmax_loss",
     "train_negative_sampling",
     "train_softmax",
+    "window_counts",
 ]
 
 _MOST_ROWS = 10_000_000

@@ -44,6 +44,30 @@ def pair_counts(pairs: Tensor, centres: int, contexts: int) -> Tensor:
     return torch.bincount(pairs[:, 0] * contexts + pairs[:, 1], minlength=centres * contexts).view(centres, contexts)
 
 
+def window_counts(stream: Tensor, boundary: int, window: int, words: int) -> tuple[Tensor, Tensor]:
+    """([words, words] expected pair counts, [boundary] expected pairs of each centre), float64.
+
+    Each centre draws its window from 1..``window``, as word2vec does, so a pair at distance d counts with the
+    probability (window − d + 1) / window that the window reaches it. The table holds the ids below ``words``; the
+    totals hold all contexts. ``stream``: [T] ids, ``boundary`` between sentences; every other id lies below it.
+    Both directions are counted, so the table is symmetric.
+    """
+    _check_stream(stream, boundary, window, None)
+    _inputs.in_vocabulary(stream, boundary)
+    _inputs.whole("words", words, most=boundary)
+    sentence = torch.cumsum(stream == boundary, 0)
+    table, totals = torch.zeros(words * words).double(), torch.zeros(boundary).double()
+    for d in range(1, min(window, len(stream) - 1) + 1):
+        inside = (sentence[:-d] == sentence[d:]) & (stream[:-d] != boundary)
+        a, b = stream[:-d][inside], stream[d:][inside]
+        reach = (window - d + 1) / window
+        totals += reach * (torch.bincount(a, minlength=boundary) + torch.bincount(b, minlength=boundary)).double()
+        both = (a < words) & (b < words)
+        table += reach * torch.bincount(a[both] * words + b[both], minlength=words * words).double()
+    table = table.view(words, words)
+    return table + table.T, totals
+
+
 # ---------------------------------------------------------------------------------- full softmax
 
 

@@ -633,3 +633,22 @@ def test_an_interrupt_while_the_helper_starts_ends_it(monkeypatch):
         descent.side_by_side(iter([lambda: None] * 3), iter([lambda: None] * 3))
     started[0].join(10)
     assert not started[0].is_alive() and started[0].daemon and torch.get_num_threads() == before
+
+
+# ------------------------------------------------------------------------------ counts of drawn windows
+
+
+def test_window_counts_are_the_mean_over_all_windows_drawn():
+    stream, boundary, window = torch.tensor([0, 1, 2, 0, 4, 1, 1, 3, 4]), 4, 3
+    table, totals = emb.window_counts(stream, boundary, window, 3)
+    expected = torch.zeros(4, 4).double()
+    for drawn in range(1, window + 1):  # every centre's window has each length equally often
+        pairs = emb.skipgram_pairs(stream, boundary, drawn)
+        expected += emb.pair_counts(pairs, 4, 4) / window
+    assert torch.allclose(table, expected[:3, :3], atol=1e-12) and torch.allclose(totals, expected.sum(1), atol=1e-12)
+
+
+@pytest.mark.parametrize("words, window", [(5, 3), (0, 3), (3, 0), (2.0, 3)])
+def test_window_counts_refuse_what_they_cannot_count(words, window):
+    with pytest.raises((TypeError, ValueError), match="words: got|window: got"):
+        emb.window_counts(torch.tensor([0, 1, 2, 0, 4]), 4, window, words)

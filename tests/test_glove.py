@@ -401,3 +401,41 @@ def test_arguments_of_another_type(stream, vocabulary, generator, name, value):
 def test_settings_of_another_type_or_size(name, value):
     with pytest.raises((ValueError, TypeError), match=f"{name}: got .*expected"):
         glove.GloveConfig(**{name: value})
+
+
+# ------------------------------------------------------------------------------- vectors from counts alone
+
+
+def dense_pmi(entries, power):
+    x = torch.zeros(V, V).double()
+    x[entries[0], entries[1]] = entries[2].double()
+    q = x.sum(0) ** power / (x.sum(0) ** power).sum()
+    return torch.log(x / (x.sum(1, keepdim=True) * q)).nan_to_num(neginf=0.0).clamp_min(0)
+
+
+@pytest.mark.parametrize("power", [0.75, 1.0])
+def test_ppmi_vectors_are_the_singular_vectors_of_the_dense_table(stream, vocabulary, generator, power):
+    entries = glove.cooccurrences(stream, vocabulary, window=3)
+    ours = cooccurrence.ppmi_vectors(entries, vocabulary, 20, generator, power).vectors.double()  # 20 + 10 = V: exact
+    left, values, _ = torch.linalg.svd(dense_pmi(entries, power))
+    exact = left[:, :20] * values[:20].sqrt()
+    assert torch.allclose(ours @ ours.T, exact @ exact.T, atol=1e-3)  # free of the signs
+    other = left[:, :20] * values[:20]
+    assert not torch.allclose(ours @ ours.T, other @ other.T, atol=0.1)
+
+
+def test_ppmi_vectors_do_not_depend_on_the_order_of_entries(stream, vocabulary):
+    entries = glove.cooccurrences(stream, vocabulary, window=3)
+    order = torch.randperm(len(entries[0]), generator=torch.Generator().manual_seed(0))
+    make = lambda e: cooccurrence.ppmi_vectors(e, vocabulary, 4, torch.Generator().manual_seed(0)).vectors  # noqa: E731
+    assert torch.allclose(make(entries), make(tuple(t[order] for t in entries)), atol=1e-4)
+
+
+def test_ppmi_vectors_refuse_what_they_cannot_decompose(stream, vocabulary, generator):
+    entries = glove.cooccurrences(stream, vocabulary, window=3)
+    with pytest.raises(ValueError, match="width: got 31"):
+        cooccurrence.ppmi_vectors(entries, vocabulary, 31, generator)
+    two = Vocabulary(("a", "b"))
+    flat = torch.tensor([0, 0, 1, 1]), torch.tensor([0, 1, 0, 1]), torch.ones(4).double()
+    with pytest.raises(ValueError, match="entries: no pair is more frequent than by chance"):
+        cooccurrence.ppmi_vectors(flat, two, 1, generator, 1.0)

@@ -1,54 +1,62 @@
-"""Checks of the assignment problems of *One word, one vector*: noise-contrastive estimation, the mixture undone."""
+"""Checks of the assignment problems of *One word, one vector*: negatives without collisions, the mixture undone."""
 
 import math
 from collections.abc import Callable, Iterator
 
 import torch
+from torch.nn.functional import logsigmoid
 
 from lmcourse.checks import close, raises
 
 
-def check_nce(nce_gradients: Callable) -> Iterator[tuple[str, Callable]]:
-    """nce_gradients(v, u, centres, contexts, negatives, noise) → (grad_v, grad_u) of the mean over pairs."""
-    ids, half = lambda *x: torch.tensor(x), torch.tensor([0.5, 0.5], dtype=torch.float64)  # noqa: E731
-    table = lambda *rows: torch.tensor(rows, dtype=torch.float64)[:, None]  # noqa: E731
-    v, zero = table(3.0, 0.0), table(0.0, 0.0)
-    one_draw = (ids(0), ids(0), ids(1)[None])
+def check_collisions(answer: Callable) -> Iterator[tuple[str, Callable]]:
+    """optimum_without_collisions(p, q, k, redraw=False) → [C] scores; negatives equal to the context are not used."""
+    t = lambda *x: torch.tensor(x, dtype=torch.float64)  # noqa: E731
+    inf, p = math.inf, t(1 / 2, 1 / 4, 1 / 4)
 
-    yield "shapes of the tables", lambda: (
-        close(torch.stack([torch.tensor(g.shape) for g in nce_gradients(v, zero, *one_draw, half)]), [[2, 1], [2, 1]])
+    yield "dropped, by hand", lambda: close(answer(p, p, 2), [0.0, math.log(2 / 3), math.log(2 / 3)])
+    yield "drawn again, by hand", lambda: close(
+        answer(p, p, 2, redraw=True), [math.log(3 / 4), math.log(3 / 8), math.log(3 / 8)]
     )
-    # k q = 1/2, so a score of 0 counts as log 2, and σ(log 2) = 2/3.
-    yield "scores 0, by hand", lambda: close(nce_gradients(v, zero, *one_draw, half)[1], [[-1.0], [2.0]])
-    # u_c = log 2 under v = 1: log 2 + log 2 = log 4, σ = 4/5, minus 1.
-    yield "one score log 2, by hand", lambda: close(
-        nce_gradients(table(1.0, 0.0), table(math.log(2), 0.0), *one_draw, half)[0], [[-math.log(2) / 5], [0.0]]
-    )
-    # Two draws: k q = 1, the correction vanishes; the same word drawn twice is pushed twice.
-    yield "a word drawn twice counts twice", lambda: close(
-        nce_gradients(v, zero, ids(0), ids(0), ids(1, 1)[None], half)[1], [[-1.5], [3.0]]
-    )
-    yield "the mean over pairs, not the sum", lambda: close(
-        nce_gradients(v, zero, ids(0, 0), ids(0, 0), torch.tensor([[1], [1]]), half)[1], [[-1.0], [2.0]]
-    )
-    for power in (0.0, 0.75, 2.0):
-        yield f"at log p(c|w) the expected gradient is 0, noise ∝ count^{power}", (
-            lambda power=power: _rests_at_log_conditional(nce_gradients, power)
+    for redraw in (False, True):
+        how = "drawn again" if redraw else "dropped"
+        for k in (1, 5):
+            yield f"{how}, k = {k}: no score can move and lower the expected loss", (
+                lambda redraw=redraw, k=k: _rests(answer, k, redraw)
+            )
+        yield f"{how}: a context that never occurs", lambda redraw=redraw: close(
+            answer(t(0.5, 0.5, 0.0), t(0.2, 0.3, 0.5), 3, redraw=redraw)[2:], [-inf]
         )
+        yield f"{how}: the only context that occurs, among three", lambda redraw=redraw: close(
+            answer(t(0.0, 1.0, 0.0), t(0.2, 0.3, 0.5), 3, redraw=redraw), [-inf, inf, -inf]
+        )
+        for name, arguments in {
+            "a context that is never drawn": (p, t(0.5, 0.5, 0.0), 2),
+            "no negatives": (p, p, 0),
+            "shares that do not add up to 1": (t(0.5, 0.5, 0.5), p, 2),
+            "p and q of two lengths": (t(0.5, 0.5), p, 2),
+        }.items():
+            yield f"{how}: {name} is refused", lambda arguments=arguments, redraw=redraw: raises(
+                lambda: answer(*arguments, redraw=redraw)
+            )
+    yield "drawn again for ever, with one word: refused", lambda: raises(lambda: answer(t(1.0), t(1.0), 2, redraw=True))
 
 
-def _rests_at_log_conditional(nce_gradients, power: float) -> str | None:
-    counts = torch.tensor([[4, 1, 3], [1, 2, 5], [6, 2, 2]])
-    noise = counts.sum(0).double() ** power
-    noise = noise / noise.sum()
-    conditional = counts.double() / counts.sum(1, keepdim=True)
-    v, u = torch.eye(3, dtype=torch.float64), torch.log(conditional).T.contiguous()  # so that u_c · v_w = log p(c|w)
-    centres, contexts = (i.repeat_interleave(counts.flatten()) for i in torch.cartesian_prod(*[torch.arange(3)] * 2).T)
-    total = torch.zeros(2, 3, 3, dtype=torch.float64)
-    for n in range(3):  # every possible draw, weighted by its probability
-        draw = torch.full((len(centres), 1), n)
-        total += noise[n] * torch.stack(tuple(nce_gradients(v, u, centres, contexts, draw, noise)))
-    return close(total, torch.zeros(2, 3, 3))
+def _rests(answer: Callable, k: int, redraw: bool) -> str | None:
+    """The loss is summed over every pair and draw as they would happen; its slope must vanish at the answer."""
+    generator = torch.Generator().manual_seed(k)
+    p, q = (torch.rand(7, generator=generator, dtype=torch.float64) + 0.05 for _ in range(2))
+    p, q = p / p.sum(), q / q.sum()
+    x = torch.as_tensor(answer(p, q, k, redraw=redraw)).detach().double().clone().requires_grad_()
+    if x.shape != p.shape:
+        return f"got shape {list(x.shape)}, expected {list(p.shape)}"
+    loss = 0.0
+    for c in range(7):
+        draws = q.clone()
+        draws[c] = 0.0
+        draws = draws / draws.sum() if redraw else draws
+        loss = loss - p[c] * (logsigmoid(x[c]) + k * (draws * logsigmoid(-x)).sum())
+    return close(torch.autograd.grad(loss, x)[0], torch.zeros(7))
 
 
 def check_unmix(answer: Callable) -> Iterator[tuple[str, Callable]]:
@@ -110,4 +118,4 @@ def _lost_in_rounding(answer: Callable, dtype: torch.dtype) -> str | None:
     return None
 
 
-CHECKS = {"nce": check_nce, "unmix": check_unmix}
+CHECKS = {"collisions": check_collisions, "unmix": check_unmix}

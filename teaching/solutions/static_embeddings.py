@@ -8,17 +8,25 @@ import math
 import torch
 
 
-def nce_gradients(v, u, centres, contexts, negatives, noise):
-    """Negative sampling's gradients with every score moved by −log(k q): a constant, so nothing else changes."""
-    k = negatives.shape[1]
-    columns = torch.cat([contexts[:, None], negatives], dim=1)  # [P, 1+K]
-    scores = torch.einsum("pd,pkd->pk", v[centres], u[columns])
-    error = torch.sigmoid(scores - torch.log(k * noise)[columns])
-    error[:, 0] -= 1
-    error /= len(centres)
-    grad_v = torch.zeros_like(v).index_add_(0, centres, torch.einsum("pk,pkd->pd", error, u[columns]))
-    each = error[:, :, None] * v[centres][:, None, :]
-    return grad_v, torch.zeros_like(u).index_add_(0, columns.flatten(), each.flatten(0, 1))
+def optimum_without_collisions(p, q, k, redraw=False):
+    """log(α / β), with α = p(c|w) and β the number of times a pair of w has c as a negative that is used.
+
+    Dropped: c is drawn k q(c) times, and used unless the pair's context is c: β = k q(c) (1 − p(c)). Drawn again:
+    beside the context c' the draw is q(c) / (1 − q(c')), so β = k q(c) Σ_{c' ≠ c} p(c') / (1 − q(c')).
+    """
+    _refuse(p, q, k)
+    if redraw and len(p) == 1:
+        raise ValueError("p: one context only, so a negative that differs from it is never drawn")
+    weight = p / (1 - q) if redraw else p
+    others = torch.stack([torch.cat([weight[:c], weight[c + 1 :]]).sum() for c in range(len(p))])  # exact at p = 1
+    return torch.log(p) - torch.log(k * q * others)
+
+
+def _refuse(p, q, k):
+    if p.shape != q.shape or k <= 0 or (q <= 0).any():
+        raise ValueError("p, q: expected one length, every q above 0, and k above 0")
+    if abs(float(p.sum()) - 1) > 1e-6 or abs(float(q.sum()) - 1) > 1e-6:
+        raise ValueError("p, q: expected shares that add up to 1")
 
 
 def unmix(x, x1, p1):
@@ -37,21 +45,37 @@ def unmix(x, x1, p1):
     return torch.where(x1 == -math.inf, x, x + rest) - math.log1p(-p1)
 
 
-def _negative_sampling(v, u, centres, contexts, negatives, noise):
-    return nce_gradients(v, u, centres, contexts, negatives, torch.full_like(noise, 1 / negatives.shape[1]))
+def _collisions_kept(p, q, k, redraw=False):
+    _refuse(p, q, k)
+    return torch.log(p / (k * q))
 
 
-def _correction_with_the_wrong_sign(v, u, centres, contexts, negatives, noise):
-    k = negatives.shape[1]
-    return nce_gradients(v, u, centres, contexts, negatives, 1 / (k * k * noise))
+def _collisions_of_the_noise(p, q, k, redraw=False):
+    _refuse(p, q, k)
+    return torch.log(p) - torch.log(k * q * (1 - q))
 
 
-def _only_q(v, u, centres, contexts, negatives, noise):
-    return nce_gradients(v, u, centres, contexts, negatives, noise / negatives.shape[1])
+def _collisions_dropped_in_both_modes(p, q, k, redraw=False):
+    return optimum_without_collisions(p, q, k)
 
 
-def _sum_over_pairs(*arguments):
-    return tuple(g * len(arguments[2]) for g in nce_gradients(*arguments))
+def _collisions_redrawn_by_the_context_itself(p, q, k, redraw=False):
+    return optimum_without_collisions(p, q, k) + (torch.log(1 - q) if redraw else 0)
+
+
+def _collisions_redrawn_by_the_mean(p, q, k, redraw=False):
+    if redraw and len(p) == 1:
+        raise ValueError
+    return optimum_without_collisions(p, q, k) + (torch.log(1 - (p * q).sum()) if redraw else 0)
+
+
+def _collisions_with_the_wrong_sign(p, q, k, redraw=False):
+    return -optimum_without_collisions(p, q, k, redraw)
+
+
+def _collisions_never_refused(p, q, k, redraw=False):
+    weight = p / (1 - q) if redraw else p
+    return torch.log(p) - torch.log(k * q * (weight.sum() - weight))
 
 
 def _unmix_average(x, x1, p1):
@@ -94,9 +118,20 @@ def _unmix_with_slack_for_everything(x, x1, p1):
     return unmix(torch.where(x > x1 + math.log(p1) - 1e-3, torch.maximum(x, x1 + math.log(p1)), x), x1, p1)
 
 
-SOLUTIONS = {"static-embeddings/nce": nce_gradients, "static-embeddings/unmix": unmix}
+SOLUTIONS = {
+    "static-embeddings/collisions": optimum_without_collisions,
+    "static-embeddings/unmix": unmix,
+}
 WRONG = {
-    "static-embeddings/nce": [_negative_sampling, _correction_with_the_wrong_sign, _only_q, _sum_over_pairs],
+    "static-embeddings/collisions": [
+        _collisions_kept,
+        _collisions_of_the_noise,
+        _collisions_dropped_in_both_modes,
+        _collisions_redrawn_by_the_context_itself,
+        _collisions_redrawn_by_the_mean,
+        _collisions_with_the_wrong_sign,
+        _collisions_never_refused,
+    ],
     "static-embeddings/unmix": [
         _unmix_average,
         _unmix_unstable,

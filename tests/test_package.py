@@ -19,14 +19,14 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "lmcourse"
 # Each module may import only those before it.
 ORDER = ["_xla", "_ties", "device", "arguments", "_files", "vocabulary", "data"]
-ORDER += ["_tokenizing", "merges", "bpe", "wordpiece_words", "wordpiece_training", "wordpiece"]
+ORDER += ["_tokenizing", "merges", "bpe", "wordpiece_words", "wordpiece_training", "wordpiece", "unigram", "samples"]
 ORDER += ["objectives", "spans", "corruption", "pairs", "ngram", "bits", "schedules"]
 ORDER += ["configuration", "masks", "positions", "attention", "multihead", "initialisation", "recurrent", "jacobians", "transformer"]
 ORDER += ["gpt", "bert", "t5", "characters", "elmo", "ulmfit"]
 ORDER += ["sampling", "generation", "published", "checkpoints", "pretrained"]
 ORDER += ["_inputs", "rows", "course", "batches", "optimisation", "distributed", "texts", "tasks", "runs", "training", "heldout"]
 ORDER += ["skipgram", "tiles", "descent", "embeddings", "cooccurrence", "glove"]
-ORDER += ["probes", "plots", "widgets", "checks"]
+ORDER += ["probes", "plots", "drawings", "widgets", "checks"]
 EXERCISES = sorted(f"exercises.{p.stem}" for p in (PACKAGE / "exercises").glob("*.py") if p.stem != "__init__")
 MODULES = sorted(p.stem for p in PACKAGE.glob("*.py") if p.stem != "__init__") + EXERCISES
 

@@ -75,7 +75,7 @@ def test_perplexity(equation):  # noqa: F811
     assert float(torch.exp(-uniform.log().mean())) == pytest.approx(50)
 
 
-@pytest.mark.equation("eq-bits-per-byte")
+@pytest.mark.equation("eq-recurrence-bits-per-byte")
 def test_bits_per_byte_do_not_depend_on_the_cut(equation):  # noqa: F811
     text, p = "river", Fraction(1, 64)
     cut = [torch.tensor([1 / 64]), torch.tensor([1 / 4, 1 / 16]), torch.tensor([1 / 2] * 4 + [1 / 4])]

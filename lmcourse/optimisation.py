@@ -13,7 +13,7 @@ SCHEDULES = {
     "constant": lambda step, s: schedules.constant(step, s.steps, s.warmup),
     "linear": lambda step, s: schedules.warmup_linear(step, s.steps, s.warmup),
     "cosine": lambda step, s: schedules.warmup_cosine(step, s.steps, s.warmup),
-    "slanted_triangular": lambda step, s: schedules.slanted_triangular(step, s.steps),
+    "slanted_triangular": lambda step, s: schedules.slanted_triangular(step, s.steps, s.cut_frac),
 }
 
 
@@ -26,6 +26,7 @@ class Settings:
     rate: float = 1e-3  # the peak of the learning rate
     schedule: str = "cosine"  # constant, linear, cosine or slanted_triangular
     warmup: int = 0  # steps; the slanted triangle has its own
+    cut_frac: float = 0.1  # the share of the steps in which the slanted triangle rises
     decay: float = 0.1  # of matrices, see parameter_groups
     betas: tuple[float, float] = (0.9, 0.95)
     clip: float | None = 1.0  # the greatest norm of all gradients together; None: any

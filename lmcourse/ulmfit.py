@@ -134,19 +134,39 @@ def concat_pool(x: Tensor, attention_mask: Tensor | None = None) -> Tensor:
     return torch.cat([end, x.masked_fill(padding, -torch.inf).amax(1), mean], dim=1)
 
 
+def last_pool(x: Tensor, attention_mask: Tensor | None = None) -> Tensor:
+    """h_T alone, (B, T, D) → (B, D): what :func:`concat_pool` is compared with."""
+    return last(x, attention_mask)
+
+
+POOLS = {"concat": (concat_pool, 3), "last": (last_pool, 1)}  # how, and how many times as wide as a state
+
+
 class AWDClassifier(nn.Module):
     """A label for the text from all states of its last layer: (B, T) → (B, labels).
+
+    ``pool``: "concat", or "last" for the last state alone.
 
     The head has two blocks, to ``hidden`` and to the labels: batch norm, dropout, matrix, in the order of the authors'
     code and with its rates 0.4 and 0.1 (the paper names neither), ReLU between. Gradients run through the whole text,
     where the authors read it in parts, with the state carried but not its gradient (BPT3C).
     """
 
-    def __init__(self, model: AWDLSTM, labels: int, hidden: int = 50, generator: torch.Generator | None = None):
+    def __init__(
+        self,
+        model: AWDLSTM,
+        labels: int,
+        hidden: int = 50,
+        generator: torch.Generator | None = None,
+        pool: str = "concat",
+    ):
         super().__init__()
         arguments.kind("model", model, AWDLSTM, "use AWDLSTM(config)")
         arguments.whole("labels", labels), arguments.whole("hidden", hidden)
-        pooled = 3 * model.config.sizes[-1]
+        if not isinstance(pool, str) or pool not in POOLS:
+            raise ValueError(f"pool: got {pool!r}, expected one of {', '.join(POOLS)}")
+        self.pool, times = POOLS[pool]
+        pooled = times * model.config.sizes[-1]
         first, second = nn.Linear(pooled, hidden), nn.Linear(hidden, labels)
         for matrix in (first, second):
             nn.init.kaiming_uniform_(matrix.weight, generator=generator), nn.init.zeros_(matrix.bias)
@@ -158,7 +178,7 @@ class AWDClassifier(nn.Module):
 
     def forward(self, tokens: Tensor, attention_mask: Tensor | None = None) -> Tensor:
         """(B, T) → (B, labels). ``attention_mask`` as for :func:`concat_pool`."""
-        return self.output(concat_pool(self.model.hidden(tokens), attention_mask))
+        return self.output(self.pool(self.model.hidden(tokens), attention_mask))
 
     def loss(self, tokens: Tensor, labels: Tensor, attention_mask: Tensor | None = None) -> Tensor:
         """-log p(label | tokens), the mean over the batch; labels (B,)."""

@@ -1,335 +1,248 @@
-"""AWD-LSTM, its dropouts, the classifier, and how both are fine-tuned; equal to fastai's by a saved example."""
+"""The equations of the chapter *Fine-tuning as a recipe*, each against an oracle and with a wrong variant."""
 
+import itertools
 import math
+from fractions import Fraction
 
 import pytest
 import torch
-from fixtures import make_awd as parity
-from lmcourse import objectives
-from lmcourse.recurrent import PLAIN, RecurrentLM
-from lmcourse.ulmfit import (
-    RATES,
-    AWDClassifier,
-    AWDConfig,
-    AWDLSTM,
-    concat_pool,
-    discriminative,
-    embedding_dropout,
-    layer_groups,
-    locked_dropout,
-    unfreeze,
-)
-from safetensors.torch import load_file
+from equation import equation  # noqa: F401  (a fixture)
+from lmcourse import schedules
+from lmcourse.ulmfit import concat_pool, discriminative
 
-V = 17
-NONE = dict.fromkeys(RATES, 0.0)
-
-
-def generator(n=0):
-    return torch.Generator().manual_seed(n)
-
-
-def config(**more):
-    return AWDConfig(V, **(dict(width=6, hidden=10) | more))
-
-
-def model(seed=3, **more):
-    """With larger weights than it starts with, so that each part of it matters."""
-    new = AWDLSTM(config(**more), generator(seed)).double()
-    new.embedding.weight.data.mul_(10)
-    for layer in new.layers:
-        layer.weight_ih.data.mul_(3), layer.weight_hh.data.mul_(2)
-    return new
-
-
-def ids(B=3, T=12, seed=0):
-    return torch.randint(V, (B, T), generator=generator(seed))
-
-
-def batch(**more):
-    return objectives.causal_lm(ids(**more))
-
-
-# ---------------------------------------------------------------------------------------------- fastai's
-
-
-def our_name(name):
-    """fastai's name of a parameter → ours."""
-    for old, new in (
-        ("0.encoder", "embedding"),
-        ("1.decoder", "head"),
-        ("0.rnns", "layers"),
-        (".module", ""),
-        ("_raw", ""),
-        ("_l0", ""),
-    ):
-        name = name.replace(old, new)
-    return name
-
-
-@pytest.fixture(scope="module")
-def theirs():
-    return load_file(parity.FILE)
-
-
-def group(tensors, name):
-    return {k.partition("/")[2]: v for k, v in tensors.items() if k.startswith(name)}
+B1, B2 = 0.7, 0.99  # ULMFiT's
 
 
 @pytest.fixture
-def ours(theirs):
-    new = AWDLSTM(AWDConfig(parity.V, parity.WIDTH, parity.HIDDEN, parity.LAYERS))
-    weights = {our_name(k): v for k, v in group(theirs, "weights").items()}
-    assert set(weights) == {k for k, _ in new.named_parameters()}
-    new.load_state_dict(weights | {"head.weight": weights["embedding.weight"]})
-    return new.eval()
+def generator():
+    return torch.Generator().manual_seed(0)
 
 
-def test_scores_states_and_gradients_are_fastais(ours, theirs):
-    state, parts, expected = {}, [], group(theirs, "expected")
-    for i, tokens in enumerate(group(theirs, "inputs")["tokens"].split(5, dim=1)):
-        before = dict(state)
-        assert (ours.hidden(tokens, before) - expected[f"states.{i}"]).abs().max() < 1e-6
-        parts.append(ours(tokens, state))
-        assert (parts[i] - expected[f"scores.{i}"]).abs().max() < 1e-5
-    parity.loss(parts).backward()
-    found = dict(ours.named_parameters())
-    wrong = {k: float((found[our_name(k)].grad - g).abs().max()) for k, g in group(theirs, "gradients").items()}
-    assert len(wrong) == 14 and max(wrong.values()) < 1e-6
+def drawn(generator, *shape):
+    return torch.rand(*shape, generator=generator, dtype=torch.float64) - 0.5
 
 
-def test_without_the_state_that_is_carried_it_is_not_fastais(ours, theirs):
-    second = group(theirs, "inputs")["tokens"][:, 5:]
-    assert (ours(second) - group(theirs, "expected")["scores.1"]).abs().max() > 1e-2
+# -------------------------------------------------------------------------------------------- forgetting
 
 
-def test_pooling_is_fastais(ours, theirs):
-    inputs = group(theirs, "inputs")
-    pooled = concat_pool(ours.hidden(inputs["tokens"]), inputs["attention_mask"])
-    assert (pooled - group(theirs, "expected")["pooled"]).abs().max() < 1e-6
+@pytest.mark.equation("eq-forgetting")
+def test_forgetting_to_second_order(equation, generator):
+    """What is left shrinks with the cube of the drift: half of it leaves an eighth."""
+    inputs, targets, start, direction = (drawn(generator, *s) for s in ((30, 5), (30,), (5,), (5,)))
+    loss = lambda theta: ((inputs @ theta).tanh() - targets).square().mean()  # noqa: E731
+    g, Q = torch.autograd.functional.jacobian(loss, start), torch.autograd.functional.hessian(loss, start)
+
+    def order(linear, quadratic):
+        """log2 of by how much what is left shrinks when the drift is halved."""
+        left = [
+            loss(start + scale * direction)
+            - loss(start)
+            - linear * scale * (g @ direction)
+            - quadratic * scale**2 * (direction @ Q @ direction)
+            for scale in (2e-2, 1e-2)
+        ]
+        return torch.log2(left[0] / left[1])
+
+    equation.holds(order(1, 0.5), 3.0, tolerance=0.05)
+    equation.rejects(order(1, 1), 3.0, tolerance=0.3)  # the factor
+    equation.rejects(order(-1, 0.5), 3.0, tolerance=0.3)  # the sign
+    equation.rejects(order(0, 0.5), 3.0, tolerance=0.3)  # as if θ̂ were a minimum
 
 
-# ----------------------------------------------------------------------------------------------- AWD-LSTM
+@pytest.mark.equation("eq-forgetting-layers")
+def test_layers_share_the_cost_by_the_triangle_inequality(equation, generator):
+    root = drawn(generator, 6, 6)
+    Q, blocks = root @ root.T, torch.tensor([0, 0, 1, 1, 2, 2])
+
+    def worst(Q, power=0.5, count=2000):
+        """The greatest of left side less right side over drifts."""
+        drift = drawn(generator, count, 6)
+        left = torch.einsum("ni,ij,nj->n", drift, Q, drift).clamp_min(0) ** power
+        parts = [drift * (blocks == layer) for layer in range(3)]
+        right = sum(torch.einsum("ni,ij,nj->n", x, Q, x).clamp_min(0) ** power for x in parts)
+        return (left - right).max().clamp_min(0)
+
+    equation.holds(worst(Q), 0.0)
+    equation.rejects(worst(Q, power=1.0), 0.0)  # without the roots it does not hold
+    indefinite = torch.zeros(6, 6).double()
+    indefinite[0, 2] = indefinite[2, 0] = 1.0
+    equation.rejects(worst(indefinite), 0.0)  # nor where a direction has negative curvature
+    # Equality where both layers push alike.
+    x = torch.tensor([0.3, -0.2], dtype=torch.float64)
+    same = torch.kron(torch.ones(2, 2), torch.tensor([[2.0, 1.0], [1.0, 3.0]])).double()
+    both = torch.cat([x, x])
+    one = torch.cat([x, torch.zeros(2)])
+    equation.holds((both @ same @ both).sqrt(), 2 * (one @ same @ one).sqrt())
 
 
-def test_the_published_sizes():
-    assert AWDConfig.published(9).sizes == [400, 1150, 1150, 400]
-    with torch.device("meta"):
-        small, large = (AWDLSTM(AWDConfig.published(n)) for n in (10_000, 33_278))  # Penn Treebank, WikiText-2
-    layers = sum(4 * b * (a + b + 2) for a, b in ((400, 1150), (1150, 1150), (1150, 400)))
-    for lm, words, paper in ((small, 10_000, 24e6), (large, 33_278, 33e6)):  # Merity et al. 2018, tables 1 and 2
-        count = sum(p.numel() for p in lm.parameters())
-        assert count == layers + words * 400 + words
-        assert count == pytest.approx(paper, abs=1e6)
-    assert sum(p.numel() for p in small.parameters()) == 24_221_600
+# ------------------------------------------------------------------------------------------------ travel
 
 
-@pytest.mark.parametrize("rates", [NONE, {}])
-def test_in_evaluation_it_is_the_recurrent_language_model(rates):
-    lm = model(**rates).eval()
-    plain = RecurrentLM(lm.config).double()
-    plain.load_state_dict(lm.state_dict())
-    assert torch.equal(lm(ids()), plain(ids()))
-    assert torch.equal(lm.loss(*batch()), plain.loss(*batch()))
-    if rates:
-        assert torch.equal(lm.train()(ids()), plain(ids()))
+def quotient(grads, b1=B1, b2=B2):
+    """m̂ / √v̂ after these gradients, by Adam's recursion."""
+    m = v = 0.0
+    for g in grads:
+        m, v = b1 * m + (1 - b1) * g, b2 * v + (1 - b2) * g * g
+    return m / (1 - b1 ** len(grads)) / math.sqrt(v / (1 - b2 ** len(grads)))
 
 
-@pytest.mark.parametrize("rate", RATES)
-def test_each_dropout_alone_changes_the_scores_while_training(rate):
-    lm = model(**(NONE | {rate: 0.5}))
-    assert not torch.allclose(lm(ids()), lm(ids()))
-    assert torch.equal(lm.eval()(ids()), lm(ids()))
+def constant(b1=B1, b2=B2):
+    return math.sqrt((1 - b1) ** 2 / ((1 - b2) * (1 - b1**2 / b2)))
 
 
-def outcome(lm, seed=7):
-    torch.manual_seed(seed)
-    state = {}
-    lm.loss(*batch(), state=state)
-    loss = lm.loss(*batch(seed=1), state=state)
-    return [loss, *torch.autograd.grad(loss, list(lm.parameters())), *(s for part in state.values() for s in part)]
+@pytest.mark.equation("eq-adam-step")
+def test_the_longest_step_of_adam(equation, generator):
+    # Gradients that grow by β2/β1 a step reach the bound: an oracle that does not know the formula.
+    growing = [(B2 / B1) ** n for n in range(1500)]
+    growing = [g / growing[-1] for g in growing]
+    equation.holds(constant(), quotient(growing), tolerance=1e-5)
+    equation.rejects((1 - B1) / math.sqrt(1 - B2), quotient(growing))  # what Kingma & Ba state
+    assert quotient([0.0] * 1500 + [1.0]) == pytest.approx(3.0, abs=1e-4)  # their case
+    worst = [math.sqrt(sum(a * a / b for a, b in zip(*_weights(n)))) for n in (1, 2, 5, 20, 100, 500, 2000)]
+    assert worst == sorted(worst) and worst[0] == pytest.approx(1) and worst[-1] < constant() + 1e-9
+    assert round(constant(), 2) == 4.22
+    for b1, b2, n in ((0.9, 0.999, 7), (0.9, 0.85, 40), (0.5, 0.26, 3), (0.0, 0.9, 5)):  # whatever the two rates
+        x = b1**2 / b2
+        assert (1 - x**n) * (1 - b2**n) <= (1 - b1**n) ** 2 + 1e-12
+    for n in (1, 3, 30, 300):  # and no gradients that are drawn get beyond it
+        assert abs(quotient(drawn(generator, n).tolist())) <= constant()
 
 
-@pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("dtype, tolerance", [(torch.float64, 1e-12), (torch.float32, 1e-5)])
-def test_plain_and_fast_agree_with_the_same_dropouts(dtype, tolerance):
-    lm = model().to(dtype).train()
-    fast = outcome(lm)
-    for layer in lm.layers:
-        layer.kernel = PLAIN["lstm"]
-    plain = outcome(lm)
-    assert max(float((a - b).detach().abs().max()) for a, b in zip(fast, plain, strict=True)) < tolerance
-    assert abs((outcome(lm, seed=8)[0] - plain[0]).item()) > 1e-3
+def _weights(n):
+    a = [(1 - B1) * B1**k / (1 - B1**n) for k in range(n)]
+    return a, [(1 - B2) * B2**k / (1 - B2**n) for k in range(n)]
 
 
-def test_a_locked_mask_is_one_for_all_times_and_differs_between_texts():
-    torch.manual_seed(0)
-    out = locked_dropout(torch.ones(50, 7, 40), 0.3, True)
-    assert bool((out == out[:, :1]).all()) and not bool((out == out[:1]).all())
-    assert set(out.unique().tolist()) == {0, float(torch.tensor(1) / torch.tensor(0.7))}
-    assert (out == 0).float().mean().item() == pytest.approx(0.3, abs=0.04)
-    assert locked_dropout(out, 0.3, False) is out
+@pytest.mark.equation("eq-travel")
+def test_no_weight_gets_further_than_its_travel(equation):
+    """Torch's own Adam, driven by the gradients that push hardest, under a schedule, frozen at first."""
+    M, first, rate = 40, 10, 0.01
+    share = [schedules.slanted_triangular(n, M) for n in range(M)]
+    weight = torch.nn.Parameter(torch.zeros(1, dtype=torch.float64))
+    optimiser = torch.optim.AdamW([weight], lr=rate, betas=(B1, B2), weight_decay=0.0)
+    for n in range(first, M):
+        optimiser.param_groups[0]["lr"] = rate * share[n]
+        weight.grad = torch.full_like(weight, (B2 / B1) ** (n - M))
+        optimiser.step()
+    travel = rate * sum(share[first:])
+    beyond = lambda bound: torch.tensor(max(0.0, float(weight.detach().abs()) - bound) / rate)  # noqa: E731
+    equation.holds(beyond(constant() * travel), 0.0)
+    equation.rejects(beyond(travel), 0.0)  # without C it is no bound
+    equation.rejects(beyond(constant() * rate * sum(share[M - first :])), 0.0)  # the last n_l steps only
 
 
-def test_embedding_dropout_drops_words_wherever_they_stand():
-    torch.manual_seed(0)
-    tokens = torch.randint(400, (30, 50), generator=generator())
-    out = embedding_dropout(torch.ones(30, 50, 4), tokens, 400, 0.25, True)
-    assert bool((out == out[..., :1]).all())
-    kept = {(t, v) for t, v in zip(tokens.flatten().tolist(), out[..., 0].flatten().tolist())}
-    assert len(kept) == len(tokens.unique())  # one value for each word
-    assert sum(v == 0 for _, v in kept) / len(kept) == pytest.approx(0.25, abs=0.07)
-    assert out.max().item() == pytest.approx(4 / 3)
+@pytest.mark.equation("eq-discriminative")
+def test_discriminative_rates(equation):
+    groups = [[torch.nn.Parameter(torch.zeros(1))] for _ in range(4)]  # from the bottom
+    ours = [g["lr"] for g in discriminative(groups, 0.01)][::-1]
+    oracle = [0.01, float(Fraction(1, 100) / Fraction(26, 10))]
+    oracle += [float(Fraction(1, 100) / Fraction(26, 10) ** power) for power in (2, 3)]
+    equation.holds([0.01 * 2.6**-layer for layer in range(4)], oracle)
+    equation.holds(ours, oracle, tolerance=1e-12)
+    equation.rejects([100 * 0.01 / (1 + 1.6 * layer) for layer in range(4)], [100 * x for x in oracle])  # arithmetic
+    equation.rejects([100 * x for x in ours[::-1]], [100 * x for x in oracle])  # upside down
 
 
-def test_embedding_dropout_is_that_of_the_tables_rows():
-    lm, tokens = model(**(NONE | {"embedding_dropout": 0.5})), ids()
-    torch.manual_seed(4)
-    x = lm.embed(tokens)
-    torch.manual_seed(4)
-    rows = torch.nn.functional.dropout(torch.ones(V).double(), 0.5)[:, None]
-    assert torch.equal(x, torch.nn.functional.embedding(tokens, lm.embedding.weight * rows))
+def printed(n, M, cut_frac=Fraction(1, 10), ratio=32):
+    """The chapter's equation as it is printed, in exact fractions."""
+    cut = math.floor(M * cut_frac)
+    p = Fraction(n, cut) if n < cut else 1 - Fraction(n - cut) / (cut * (1 / cut_frac - 1))
+    return (1 + p * (ratio - 1)) / ratio
 
 
-def test_weights_are_dropped_from_state_to_state_only_and_once_for_the_sequence():
-    lm, seen = model(**(NONE | {"weight_dropout": 0.5})), []
-    for layer in lm.layers:
-        layer.kernel = lambda x, state, weights: (seen.append(weights), PLAIN["lstm"](x, state, weights))[1]
-    lm(ids())
-    for layer, used in zip(lm.layers, seen, strict=True):
-        dropped = used.recurrent == 0
-        assert 0.3 < dropped.float().mean() < 0.7
-        assert torch.equal(used.recurrent[~dropped], 2 * layer.weight_hh[~dropped])
-        assert used.input is layer.weight_ih and torch.equal(used.bias, layer.weights.bias)
+@pytest.mark.equation("eq-slanted-triangle")
+def test_slanted_triangle(equation):
+    M = 50  # corners by hand: 1/32 at 0, 1 at the cut, 1/32 again where the fall would end; straight between
+    oracle = [1 / 32 + 31 / 32 * (n / 5 if n < 5 else (50 - n) / 45) for n in range(M)]
+    equation.holds([float(printed(n, M)) for n in range(M)], oracle)
+    equation.holds([schedules.slanted_triangular(n, M) for n in range(M)], oracle)
+    with_ratio = lambda n: (1 + (n / 5 if n < 5 else 1 - (n - 5) / (5 * (32 - 1))) * 31) / 32  # noqa: E731
+    equation.rejects([with_ratio(n) for n in range(M)], oracle)  # the ratio where 1/cut_frac belongs
+    no_cut = lambda n: (1 + (n / 5 if n < 5 else 1 - n / 45) * 31) / 32  # noqa: E731
+    equation.rejects([no_cut(n) for n in range(M)], oracle)  # n instead of n - cut
 
 
-def test_the_regularisers_by_hand():
-    lm = model(**NONE, alpha=3.0, beta=5.0)
-    x = lm.hidden(batch()[0])
-    added = lm.loss(*batch()) - lm.eval().loss(*batch())
-    ar, tar = x.pow(2).mean(), (x[:, 1:] - x[:, :-1]).pow(2).mean()
-    assert added.item() == pytest.approx((3 * ar + 5 * tar).item(), abs=1e-14)
-    assert abs(added.item() - (5 * ar + 3 * tar).item()) > 1e-4
-    assert math.isfinite(lm.train().loss(*batch(T=2)).item())  # one time: nothing changes
+def test_where_the_printed_triangle_breaks():
+    with pytest.raises(ZeroDivisionError):
+        printed(0, 9)
+    assert printed(18, 19) == Fraction(1 - Fraction(8, 9) * 31, 32)
+    assert round(float(printed(18, 19)), 2) == -0.83
+    negative = [M for M in range(10, 120) if min(printed(n, M) for n in range(M)) < 0]
+    assert {19, 99, 109} <= set(negative)
+    assert all(schedules.slanted_triangular(n, M) > 0 for M in (5, 19, 99, 109) for n in range(M))
 
 
-def test_the_first_regulariser_sees_the_dropout_and_the_second_does_not():
-    lm = model(**(NONE | {"output_dropout": 0.5}), alpha=0.0, beta=1.0)
-    plain = model(**NONE, alpha=0.0, beta=0.0)
-    x = lm.hidden(batch()[0])
-    torch.manual_seed(2)
-    loss = lm.loss(*batch())
-    torch.manual_seed(2)
-    scores = plain.head(locked_dropout(x, 0.5, True))
-    expected = objectives.cross_entropy(scores, *batch()[1:]) + (x[:, 1:] - x[:, :-1]).pow(2).mean()
-    assert loss.item() == pytest.approx(expected.item(), abs=1e-14)
+@pytest.mark.equation("eq-slanted-mean")
+@pytest.mark.parametrize("cut_frac", [Fraction(1, 50), Fraction(1, 10), Fraction(3, 10), Fraction(1, 2)])
+def test_the_mean_rate_does_not_depend_on_the_cut(equation, cut_frac):
+    M, ratio = 100, 32
+    oracle = float(sum(printed(n, M, cut_frac) for n in range(M)) / M)
+    equation.holds((ratio + 1) / (2 * ratio), oracle)
+    equation.rejects((ratio - 1) / (2 * ratio), oracle)
+    equation.rejects(0.5 * (1 + float(cut_frac)), oracle)
 
 
-# ----------------------------------------------------------------------------------------------- classifier
+def travel(rate, factor, M, each, layers):
+    share = [printed(n, M) for n in range(M)]
+    return [float(rate / factor**layer * sum(share[each * layer :])) for layer in range(layers)]
 
 
-def padded(B=4, T=9):
-    mask = torch.arange(T) < torch.tensor([[T], [5], [2], [1]])
-    return ids(B, T), mask
+@pytest.mark.equation("eq-worked-travel")
+def test_worked_travel(equation):
+    oracle = travel(Fraction(1, 100), Fraction(26, 10), 20, 5, 4)
+    equation.holds([0.1031, 0.02664, 0.004841, 0.0005482], oracle, tolerance=3e-5)
+    equation.holds([x / y for x, y in zip([0.1031, 0.02664, 0.004841, 0.0005482], oracle)], [1.0] * 4, tolerance=5e-4)
+    from_the_start = travel(Fraction(1, 100), Fraction(26, 10), 20, 0, 4)
+    equation.rejects(from_the_start, oracle, tolerance=1e-3)
+    assert round(oracle[0] / oracle[3]) == 188 and round(2.6**3, 1) == 17.6
+    assert round(oracle[0] / oracle[3] / 2.6**3, 1) == 10.7
+    sums = [float(sum(printed(n, 20) for n in range(first, 20))) for first in (0, 5, 10, 15)]
+    assert [float(f"{s:.4g}") for s in sums] == [10.31, 6.927, 3.273, 0.9635]
 
 
-def test_pooling_by_hand():
-    x = torch.tensor([[[1.0, -5], [4, -7], [100, 100]]])
-    mask = torch.tensor([[True, True, False]])
-    assert concat_pool(x, mask).tolist() == [[4, -7, 4, -5, 2.5, -6]]
-    assert concat_pool(x[:, :2]).tolist() == concat_pool(x, mask).tolist()
+# --------------------------------------------------------------------------------------------- the head
 
 
-@pytest.mark.parametrize("training", [False, True])
-def test_padding_changes_nothing(training):
-    classifier = AWDClassifier(model(**NONE), 3, generator=generator()).double().train(training)
-    for part in classifier.output:
-        if isinstance(part, torch.nn.Dropout):
-            part.p = 0.0
-    tokens, mask = padded()
-    scores = classifier(tokens, mask)
-    other = tokens.masked_fill(~mask, 3)
-    longer = torch.nn.functional.pad(other, (0, 4), value=5), torch.nn.functional.pad(mask, (0, 4))
-    assert torch.equal(classifier(other, mask), scores)
-    assert torch.allclose(classifier(*longer), scores, rtol=0, atol=1e-13)
-    if not training:
-        alone = [classifier(tokens[i : i + 1, : int(mask[i].sum())]) for i in range(4)]
-        assert torch.allclose(torch.cat(alone), scores, rtol=0, atol=1e-13)
-        assert not torch.allclose(classifier(tokens), scores)
+@pytest.mark.equation("eq-concat-pool", "eq-pool-gradient")
+def test_pooling_and_its_gradient(equation, generator):
+    h, u = drawn(generator, 1, 5, 3).requires_grad_(), drawn(generator, 9)
+    rows = h[0].tolist()
+    columns = list(zip(*rows))
+    by_hand = [*rows[-1], *map(max, columns), *(sum(column) / 5 for column in columns)]
+    z = concat_pool(h)[0]
+    equation("eq-concat-pool").holds(z.detach(), by_hand)
+    equation("eq-concat-pool").rejects(torch.cat([z[:3], z[6:], z[3:6]]).detach(), by_hand)  # another order
+    equation("eq-concat-pool").rejects(torch.cat([h[0, 0], z[3:]]).detach(), by_hand)  # the first state
+    (oracle,) = torch.autograd.grad(z @ u, h)
+    last, most, mean = u.view(3, 3)
+    where = h.detach()[0].argmax(0)  # [3]: at which time each component is greatest
+    direct = torch.stack([(t == 4) * last + (where == t) * most + mean / 5 for t in range(5)])
+    equation("eq-pool-gradient").holds(direct, oracle[0])
+    equation("eq-pool-gradient").rejects(direct + mean * 4 / 5, oracle[0])  # the sum in place of the mean
+    whole = torch.stack([(t == 4) * last + (int(where[0]) == t) * most + mean / 5 for t in range(5)])
+    equation("eq-pool-gradient").rejects(whole, oracle[0])  # one time for all components
 
 
-def test_the_head_and_its_loss():
-    classifier = AWDClassifier(model(), 3).double().eval()
-    assert [type(m).__name__ for m in classifier.output] == [
-        *("BatchNorm1d", "Dropout", "Linear", "ReLU"),
-        *("BatchNorm1d", "Dropout", "Linear"),
-    ]
-    assert classifier.output[2].weight.shape == (50, 18) and classifier.output[6].weight.shape == (3, 50)
-    tokens, labels = ids(), torch.tensor([0, 2, 1])
-    by_hand = -classifier(tokens).log_softmax(-1)[torch.arange(3), labels].mean()
-    assert classifier.loss(tokens, labels).item() == pytest.approx(by_hand.item(), abs=1e-14)
+# --------------------------------------------------------------------------------------------- dropouts
 
 
-# ---------------------------------------------------------------------------------------------- fine-tuning
+def masks(rate, n=4):
+    """(probability, mask) of every way to drop n entries."""
+    for kept in itertools.product((0, 1), repeat=n):
+        probability = math.prod(1 - rate if k else rate for k in kept)
+        yield probability, torch.tensor(kept, dtype=torch.float64) / (1 - rate)
 
 
-def test_the_groups_hold_each_parameter_that_learns_once():
-    lm = model()
-    for net in (lm, model(tied=False), classifier := AWDClassifier(lm, 2)):
-        groups = layer_groups(net)
-        assert len(groups) == 5
-        flat = [id(p) for group in groups for p in group]
-        unused = {id(p) for p in lm.head.parameters()} - {id(lm.embedding.weight)} if net is classifier else set()
-        assert sorted(flat) == sorted({id(p) for p in net.parameters()} - unused)
-    groups = layer_groups(classifier)
-    assert groups[0][0] is lm.embedding.weight and groups[2][0] is lm.layers[1].weight_ih
-    assert groups[4] == list(classifier.output.parameters())
-
-
-def test_rates_fall_by_the_factor_from_the_top():
-    found = discriminative(layer_groups(model()), 0.01)
-    assert [g["lr"] for g in found] == pytest.approx([0.01 / 2.6**n for n in (4, 3, 2, 1, 0)])
-    assert found[-1]["lr"] == 0.01
-    torch.optim.Adam(found)  # an optimiser takes them
-    assert [g["lr"] for g in discriminative([[], []], 1.0, 4.0)] == [0.25, 1]
-
-
-@pytest.mark.parametrize("stage", [1, 2, 5, 9])
-def test_unfreezing_starts_at_the_top(stage):
-    classifier = AWDClassifier(model(), 2).double()
-    groups = layer_groups(classifier)
-    optimiser = torch.optim.SGD(discriminative(groups, 0.1), weight_decay=0.1)
-    unfreeze(groups, stage)
-    assert [all(p.requires_grad for p in g) for g in groups] == [i >= 5 - stage for i in range(5)]
-    before = [[p.detach().clone() for p in group] for group in groups]
-    classifier.loss(ids(), torch.tensor([0, 1, 1])).backward()
-    optimiser.step()
-    moved = [any(not torch.equal(a, b) for a, b in zip(*pair)) for pair in zip(before, groups)]
-    assert moved == [i >= 5 - stage for i in range(5)]
-
-
-@pytest.mark.parametrize(
-    "call",
-    [
-        lambda: config(weight_dropout=1.0),
-        lambda: config(input_dropout=-0.1),
-        lambda: config(output_dropout="0.1"),
-        lambda: config(alpha=-1),
-        lambda: config(beta=math.inf),
-        lambda: config(kind="gru"),
-        lambda: AWDLSTM(RecurrentLM),
-        lambda: AWDLSTM(super(AWDConfig, config()).__class__),
-        lambda: AWDClassifier(RecurrentLM(config()), 2),
-        lambda: AWDClassifier(model(), 0),
-        lambda: concat_pool(torch.ones(2, 3, 4), torch.ones(2, 3)),
-        lambda: concat_pool(torch.ones(2, 3, 4), torch.ones(2, 4).bool()),
-        lambda: concat_pool(torch.ones(1, 3, 4), torch.tensor([[False, True, True]])),
-        lambda: concat_pool(torch.ones(1, 3, 4), torch.zeros(1, 3).bool()),
-        lambda: layer_groups(torch.nn.LSTM(2, 2)),
-        lambda: discriminative([[]], 0.0),
-        lambda: unfreeze([[]], 0),
-    ],
-)
-def test_bad_input_is_refused(call):
-    with pytest.raises((ValueError, TypeError), match="got .*expected"):
-        call()
+@pytest.mark.equation("eq-weight-drop", "eq-weight-drop-product")
+def test_one_mask_twice_is_not_two_masks(equation, generator):
+    rate, U, h = 0.2, drawn(generator, 2, 2) * 4, drawn(generator, 2)
+    once = sum(p * (mask.view(2, 2) * U) @ h for p, mask in masks(rate))
+    equation("eq-weight-drop").holds(U @ h, once)
+    equation("eq-weight-drop").rejects((1 - rate) * U @ h, once)  # as if nothing were divided
+    twice = sum(p * (mask.view(2, 2) * U) @ (mask.view(2, 2) * U) for p, mask in masks(rate))
+    equation("eq-weight-drop-product").holds(U @ U + rate / (1 - rate) * torch.diag(U.diagonal() ** 2), twice)
+    equation("eq-weight-drop-product").rejects(U @ U, twice)  # right for fresh masks only
+    of_the_square = torch.diag((U @ U).diagonal())
+    equation("eq-weight-drop-product").rejects(U @ U + rate / (1 - rate) * of_the_square, twice)
+    fresh = sum(p * q * (a.view(2, 2) * U) @ (b.view(2, 2) * U) for p, a in masks(rate) for q, b in masks(rate))
+    equation("eq-weight-drop-product").holds(U @ U, fresh)

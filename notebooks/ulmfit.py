@@ -212,7 +212,7 @@ loss_0, slope = at(0.0, gradient=True)
 curvature = (at(0.02, True)[1] - at(-0.02, True)[1]) / 0.04
 print(f"slope at 0 {slope:+.3f}, half the curvature {curvature / 2:+.3f} nats a piece")
 
-# %% lmcourse={"name": "along the line"}
+# %% lmcourse={"name": "along the line", "tolerance": {"atol": {"0.0001": 0.0009}}}
 where = [-0.5, -0.25, 0.0, 0.25, 0.5, 0.75, 1.0, 1.25]
 true = [at(s)[0] - loss_0 for s in where]
 parabola = [slope * s + curvature / 2 * s * s for s in where]
@@ -242,7 +242,7 @@ plots.show(
 # 200 labelled passages, the whole recipe, seed 0 as in the log. The log's runs trained in bfloat16, this one in whatever the
 # device has, so digits differ. *Prediction:* an accuracy within 5 points of the log's three seeds, well above the chance of 25 %.
 
-# %%
+# %% lmcourse={"tolerance": {"atol": {"0.01": 0.12, "0.1": 0.6}}}
 labelled = passages.passages(
     "eras", "train", 600, torch.Generator().manual_seed(seed_from(0, 4))
 )[:200]
@@ -270,7 +270,7 @@ print(f"language model's head again: novel {after[0]:.2f}, addresses {after[1]:.
 # measure the norm of the loss's gradient at each token's vector, over 64 passages. *Prediction:* with the last state alone
 # the gradient falls with the distance from the end; with pooling every token keeps a direct share.
 
-# %% lmcourse={"name": "gradient by place"}
+# %% lmcourse={"name": "gradient by place", "tolerance": {"atol": {"0.001": 0.012}}}
 profile = {}
 for pool in ("last", "concat"):
     model = AWDClassifier(apart(tuned), 4, generator=seed(1), pool=pool).eval()
@@ -447,7 +447,7 @@ print("drift, one rate against 2.6, from the embedding:", [f"{x:.1f}" for x in r
 # has just been read, so evidence to its right cannot count. *Prediction:* with the cue on the left, above one half, and
 # higher in upper layers than for the embedding; with the cue on the right and the same part of speech, at or below one half. Fine-tuning on addresses has no reason to help.
 
-# %%
+# %% lmcourse={"tolerance": {"atol": {"0.01": 0.18}}}
 items = probes.probe_sentences()
 models = {"novels": start, "addresses": tuned, "classifier": classifier.model}
 scores = {}
@@ -504,7 +504,7 @@ RATES = {"the recipe's": 0.03, "its own": 0.003}
 of_eras = dict(task="eras", arm="three stages")
 at_rates = [logged("rates", "accuracy", rate=x, **of_eras)[0] for x in (0.03, 0.01)]
 
-# %% lmcourse={"name": "quoted"}
+# %% lmcourse={"name": "quoted", "tolerance": {"atol": {"0.01": 0.06}}}
 said = {
     "words of stage two": f"{100 * 16 * 64:,}",
     **{f"general, {k}": f"{v[0]:.2f}" for k, v in live.items()},

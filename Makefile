@@ -22,7 +22,7 @@ serve: book  ## build the book and show it on this machine only; PORT=8000
 
 test: book .venv/.test  ## every test: 20 minutes at most, and 2 GB at first (torch; more with NVIDIA libraries)
 	$(HERE) -m pytest tests
-	$(HERE) -m pytest --nbval -n 2 --dist loadfile notebooks
+	OMP_NUM_THREADS=1 $(HERE) -m pytest --nbval -n 2 --dist loadfile notebooks  # two at once, a core for each
 
 notebooks: .venv/.test  ## run the notebooks again and write outputs, seconds, memory; SLUG=one-of-them
 	$(HERE) tools/execute.py $(SLUG)

@@ -45,7 +45,7 @@ _REINSTALL = "reinstall lmcourse (pip install --force-reinstall --no-deps lmcour
 # A sentence ends at . ! or ? before white space, or at an empty line. A word is a run of letters,
 # with an inner apostrophe kept ("don't"); numbers and punctuation are dropped.
 _SENTENCE_END = re.compile(r"[.!?]+[\"'”’)\]]*\s|\n\s*\n")
-_WORD = re.compile(r"[^\W\d_]+(?:'[^\W\d_]+)*")
+WORD = re.compile(r"[^\W\d_]+(?:'[^\W\d_]+)*")
 
 
 # ---------------------------------------------------------------------------------------- assets
@@ -141,7 +141,7 @@ def documents(corpus: str, split: str | None = None) -> list[Document]:
 def words(text: str) -> list[str]:
     """The lower-case words of a text, in order: ``words("I don't.")`` is ``["i", "don't"]``."""
     arguments.text("text", text)
-    return _WORD.findall(text.lower().replace("’", "'"))
+    return WORD.findall(text.lower().replace("’", "'"))
 
 
 def sentences(docs: Iterable[Document]) -> list[list[str]]:

@@ -10,8 +10,6 @@ from lmcourse import arguments
 from lmcourse.probes import ProbeSentence
 
 
-
-
 def by_words(items: Sequence[ProbeSentence]) -> dict[str, list[int]]:
     """word → the places of its sentences in ``items``."""
     found: dict[str, list[int]] = {}

@@ -5,14 +5,13 @@ The general model is the course's AWD-LSTM, which has read the novels only; the 
 """
 
 import copy
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from lmcourse import arguments, course
+from lmcourse import course, data
 from lmcourse.bits import per_byte
 from lmcourse.device import Device, seed_from
 from lmcourse.heldout import nats
@@ -148,7 +147,7 @@ def marked_states(model: AWDLSTM, items: Sequence[ProbeSentence]) -> Tensor:
     encode, vectors = course.tokenizer().encode, []
     for item in items:
         text = item.sentence.replace("’", "'")
-        end = list(re.finditer(r"[^\W\d_]+(?:'[^\W\d_]+)*", text))[item.position].end()
+        end = list(data.WORD.finditer(text))[item.position].end()
         states: list[Tensor] = []
         model.hidden(torch.tensor([[course.SEP, *encode(text[:end])]]), None, states)
         vectors.append(nn.utils.rnn.pad_sequence([layer[0, -1] for layer in states], batch_first=True))

@@ -134,12 +134,7 @@ def concat_pool(x: Tensor, attention_mask: Tensor | None = None) -> Tensor:
     return torch.cat([end, x.masked_fill(padding, -torch.inf).amax(1), mean], dim=1)
 
 
-def last_pool(x: Tensor, attention_mask: Tensor | None = None) -> Tensor:
-    """h_T alone, (B, T, D) → (B, D): what :func:`concat_pool` is compared with."""
-    return last(x, attention_mask)
-
-
-POOLS = {"concat": (concat_pool, 3), "last": (last_pool, 1)}  # how, and how many times as wide as a state
+POOLS = {"concat": (concat_pool, 3), "last": (last, 1)}  # how, and how many times as wide as a state
 
 
 class AWDClassifier(nn.Module):

@@ -574,7 +574,7 @@ def probe_pieces(items, wordpiece):
     rows, spans = [], []
     for item in items:
         text = item.sentence.replace("’", "'")
-        start, stop = list(data._WORD.finditer(text.lower()))[item.position].span()
+        start, stop = list(data.WORD.finditer(text.lower()))[item.position].span()
         assert text[start:stop].lower() == data.words(item.sentence)[item.position]
         parts = [wordpiece.encode(part) for part in (text[:start], text[start:stop], text[stop:])]
         rows.append(wordpiece.encode_pair(text)[0])

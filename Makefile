@@ -71,8 +71,9 @@ _vendor/assets.json: book/assets.json tools/assets.py .venv/.book
 	@$(PIP) --no-deps -e . || { $(SAY_PIP); exit 1; }
 	@touch $@
 
-.venv/.bench: benchmarks/requirements.txt .venv/.test
+.venv/.bench: benchmarks/requirements.txt benchmarks/requirements-alone.txt .venv/.test
 	@$(PIP) -r $< -c requirements.txt || { $(SAY_PIP); exit 1; }
+	@$(PIP) --no-deps -r benchmarks/requirements-alone.txt || { $(SAY_PIP); exit 1; }
 	@touch $@
 
 SAY_PIP = echo "pip could not install the packages above. Check the network connection and free disk space, then run make again."

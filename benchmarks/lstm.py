@@ -9,7 +9,7 @@ states carried from step to step, AdamW (fused), float32, two cores. Speed is th
 second, from the batch at hand to the weights updated. The loss is the mean over the last 20 steps, with regularisers
 where there are any. Three seeds; one for the lengths, where only speed is compared.
 
-Prints one JSON object; ``run.py`` calls it. fastai: pip install -r benchmarks/requirements.txt
+Prints one JSON object; ``run.py`` calls it. fastai: make .venv/.bench
 """
 
 import json

@@ -46,7 +46,7 @@ def measure(name: str) -> dict:
     """One benchmark's result, with the machine, written in one go to results/NAME.json."""
     done = subprocess.run([sys.executable, HERE / f"{name}.py"], stdout=subprocess.PIPE, text=True)
     if done.returncode:
-        raise SystemExit(f"benchmarks/{name}.py failed: see above. Its packages: pip install -r benchmarks/requirements.txt")
+        raise SystemExit(f"benchmarks/{name}.py failed: see above. Its packages: make .venv/.bench")
     result = json.loads(done.stdout.splitlines()[-1]) | {"machine": machine()}
     target = HERE / "results" / f"{name}.json"
     target.parent.mkdir(exist_ok=True)

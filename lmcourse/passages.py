@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from lmcourse import arguments, course, data
+from lmcourse.linear import minimise
 from lmcourse.rows import joined
 
 ERAS = (1850, 1900, 1950)  # where the second, third and fourth era begin
@@ -129,14 +130,6 @@ def logistic_regression(texts: Passages, labels: int, others: Sequence[Passages]
     """The labels of each of ``others``: softmax regression on :func:`counts`, and half ``decay`` times their square."""
     x = F.normalize(counts(texts))
     weights = torch.zeros(x.shape[1], labels, requires_grad=True)
-    optimiser = torch.optim.LBFGS([weights], max_iter=20, line_search_fn="strong_wolfe")
-
-    def closure():
-        optimiser.zero_grad()
-        loss = F.cross_entropy(x @ weights, texts.labels) + decay / 2 * weights.square().sum()
-        loss.backward()
-        return loss
-
-    optimiser.step(closure)
+    minimise(lambda: F.cross_entropy(x @ weights, texts.labels) + decay / 2 * weights.square().sum(), [weights], 20)
     with torch.no_grad():
         return [(F.normalize(counts(o)) @ weights).argmax(-1) for o in others]

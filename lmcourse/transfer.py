@@ -4,7 +4,6 @@ The general model is the course's AWD-LSTM, which has read the novels only; the 
 :mod:`lmcourse.passages`. Howard & Ruder 2018, section 3. ``recipes/ulmfit.py`` runs the experiments.
 """
 
-import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -152,8 +151,3 @@ def marked_states(model: AWDLSTM, items: Sequence[ProbeSentence]) -> Tensor:
         model.hidden(torch.tensor([[course.SEP, *encode(text[:end])]]), None, states)
         vectors.append(nn.utils.rnn.pad_sequence([layer[0, -1] for layer in states], batch_first=True))
     return torch.stack(vectors, dim=1)
-
-
-def apart(model: nn.Module) -> nn.Module:
-    """A copy that shares nothing with ``model`` but keeps what is tied within it."""
-    return copy.deepcopy(model)

@@ -42,7 +42,7 @@ print(device.choose().reason)
 import math
 
 import torch
-from lmcourse import checks, cooccurrence, data, embeddings, glove
+from lmcourse import checks, cooccurrence, data, embeddings, glove, layers
 from lmcourse import plots, probes, widgets
 from lmcourse.embeddings import SkipGramConfig, WordVectors
 
@@ -557,21 +557,16 @@ widgets.frames(pictures, "share of whale", [f"{s:.0%}" for s in shares], start=4
 
 # %%
 items = probes.probe_sentences()
+texts = [data.words(item.sentence) for item in items]
+places = [item.position for item in items]
 kinds = ("same", "different", "left", "right", "both")  # parts of speech; cue's side
-
-
-def of_the_others(wv, item):
-    """[D]: the mean vector of the sentence's other known words."""
-    around = [w for i, w in enumerate(data.words(item.sentence)) if i != item.position]
-    return torch.stack([wv[w] for w in around if w in wv]).mean(0)
-
 
 print(f"{'':17}score, 95 %        " + " ".join(f"{k:>9}" for k in kinds))
 probe, gain = {}, {}
 sources = {"sampling": table(models[0].v), "GloVe": tables["GloVe"], "published": real}
 for name, wv in sources.items():
     own = torch.stack([wv[item.word] for item in items])
-    others = torch.stack([of_the_others(wv, item) for item in items])
+    others = layers.mean_of_others(wv, texts, places)  # [N, D]
     for kind, vectors in (("word", own), ("others", others)):
         s = probe[name, kind] = probes.two_sense(vectors, items, device.seed(0))
         print(f"{name:10}{kind:7}{s.accuracy:.3f}, {s.low:.3f}–{s.high:.3f}", end=" ")

@@ -39,12 +39,13 @@ print(device.choose().reason)
 
 # %%
 import json
+from copy import deepcopy
 
 import torch
 from lmcourse import checks, course, data, device, passages, plots, probes
 from lmcourse import schedules, transfer, widgets
 from lmcourse.device import seed, seed_from
-from lmcourse.transfer import GROUPS, Recipe, apart
+from lmcourse.transfer import GROUPS, Recipe
 from lmcourse.ulmfit import AWDClassifier
 
 generator = device.seed(0)
@@ -157,7 +158,7 @@ widgets.frames(pictures, "step", steps, start=6)
 general_text = course.ids("validation", ["novels"])[:12_800]
 target_text = passages.unlabelled("eras", "validation")[:12_800]
 start = course.load("awdlstm")
-tuned, second = apart(start), Recipe(100, 8e-3)
+tuned, second = deepcopy(start), Recipe(100, 8e-3)
 transfer.tune_language_model(tuned, passages.unlabelled("eras"), second, seed=0)
 both = lambda model: [transfer.bits(model, t) for t in (general_text, target_text)]
 live = {"before": both(start), "after": both(tuned)}
@@ -189,7 +190,7 @@ print("within the bound:", all(x <= transfer.longest_step() for x in furthest))
 # %%
 windows = general_text[: 16 * 260].view(16, 260)
 delta = [(a - b).detach() for a, b in zip(tuned.parameters(), start.parameters())]
-walker = apart(start).eval()
+walker = deepcopy(start).eval()
 
 
 def at(s, gradient=False):
@@ -247,7 +248,7 @@ labelled = passages.passages(
     "eras", "train", 600, torch.Generator().manual_seed(seed_from(0, 4))
 )[:200]
 tested = passages.passages("eras", "test", 400, torch.Generator().manual_seed(1))
-classifier = AWDClassifier(apart(tuned), 4, generator=seed(seed_from(0, 3)))
+classifier = AWDClassifier(deepcopy(tuned), 4, generator=seed(seed_from(0, 3)))
 history = transfer.tune_classifier(classifier, labelled, recipe, seed=0)
 accuracy = transfer.accuracy(classifier, tested)
 of_log = logged("ablation", "accuracy", task="eras", arm="three stages", labels=200)
@@ -273,7 +274,7 @@ print(f"language model's head again: novel {after[0]:.2f}, addresses {after[1]:.
 # %% lmcourse={"name": "gradient by place", "tolerance": {"atol": {"0.001": 0.012}}}
 profile = {}
 for pool in ("last", "concat"):
-    model = AWDClassifier(apart(tuned), 4, generator=seed(1), pool=pool).eval()
+    model = AWDClassifier(deepcopy(tuned), 4, generator=seed(1), pool=pool).eval()
     states = []
     hidden = model.model.hidden(labelled.tokens[:64], None, states)
     loss = torch.nn.functional.cross_entropy(

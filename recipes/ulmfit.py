@@ -9,6 +9,7 @@ what is measured is in float32.
 """
 
 import argparse
+import copy
 import functools
 import itertools
 import json
@@ -18,7 +19,7 @@ import torch
 from lmcourse import course, passages, transfer
 from lmcourse.device import choose, seed, seed_from
 from lmcourse.passages import TASKS
-from lmcourse.transfer import Recipe, apart
+from lmcourse.transfer import Recipe
 from lmcourse.ulmfit import AWDClassifier, AWDLSTM
 
 LABELS = (20, 200, 600)  # labelled passages for training, equally many of each class
@@ -81,7 +82,7 @@ def recipe_of(task: str, arm: str, **changes) -> Recipe:
 
 def classifier(task: str, name: str, texts, recipe: Recipe, start: int, pool: str = "concat"):
     """(classifier, log of its training) from a copy of the language model."""
-    body = apart(language_model(task, name, start))
+    body = copy.deepcopy(language_model(task, name, start))
     model = AWDClassifier(body, len(TASKS[task]), generator=seed(seed_from(start, 3)), pool=pool)
     return model, transfer.tune_classifier(model, texts, recipe, start, DEVICE)
 

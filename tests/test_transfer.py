@@ -1,5 +1,6 @@
 """The two tasks, the classifiers that count, the three stages: what each promises, at a size that takes seconds."""
 
+import copy
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -7,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from lmcourse import course, data, passages, probes, transfer
-from lmcourse.transfer import Recipe, apart
+from lmcourse.transfer import Recipe
 from lmcourse.ulmfit import AWDClassifier, AWDConfig, AWDLSTM, layer_groups
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -147,7 +148,7 @@ def test_travel_by_hand_and_as_a_bound(glosses):
     by_hand = transfer.travel(Recipe(20, 0.01, gradual=True), 4)
     assert [float(f"{x:.4g}") for x in by_hand] == [0.1031, 0.02664, 0.004841, 0.0005482]
     model, recipe = AWDClassifier(small(), 4, generator=generator(1)), Recipe(10, 1e-2, gradual=True)
-    start = apart(model)
+    start = copy.deepcopy(model)
     transfer.tune_classifier(model, glosses, recipe, seed=0)
     for a, b, most in zip(layer_groups(model), layer_groups(start), transfer.travel(recipe)[::-1]):
         moved = max(float((p - q).detach().abs().max()) for p, q in zip(a, b))

@@ -9,8 +9,10 @@ from pathlib import Path
 from jupyter_client.manager import AsyncKernelManager, KernelManager
 
 LAUNCHER = Path(__file__).with_name("offline_kernel.py")
-# Two threads and a fixed hash seed: the machine at hand shall not show in the outputs.
-SETTLED = {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "2", "PYTHONDONTWRITEBYTECODE": "1"}
+ROOT = LAUNCHER.parents[1]
+# Two threads and a fixed hash seed: the machine at hand shall not show in the outputs. And the package beside these
+# notebooks, whichever the interpreter has installed.
+SETTLED = {"PYTHONPATH": str(ROOT), "PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "2", "PYTHONDONTWRITEBYTECODE": "1"}
 # What the person who runs this may have set for their own use, and what would change what a notebook does
 UNSET = ("LMCOURSE_DEVICE", "MPLBACKEND", "PYTHONPATH", "PYTHONWARNINGS", "PYTHONSTARTUP")
 

@@ -1,9 +1,16 @@
-"""How a file is written: whole or not at all."""
+"""How a file is written: whole or not at all, and by one process at a time."""
 
 import os
 import re
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None
 
 TEMPORARY = re.compile(r"\.[a-z0-9_]{8}")  # what tempfile.mkstemp puts after the prefix
 
@@ -33,3 +40,23 @@ def sweep(path: str | Path) -> None:
     for temporary in path.parent.glob(f".{path.name}.*"):
         if TEMPORARY.fullmatch(temporary.suffix) and temporary.is_file():  # an editor's files have such names, too
             temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Inside is one process at a time; ``ValueError`` for the next one. However a process ends, it is out again."""
+    handle = os.open(folder, os.O_RDONLY) if fcntl else None
+    try:
+        if fcntl:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(handle)
+        cure = "wait until it ends, or give another folder"
+        raise ValueError(f"{folder}: another process, or another call in this one, trains in it; {cure}") from None
+    except OSError:  # a disk that has no locks, such as a mounted drive: there the user has to see to it
+        pass
+    try:
+        yield
+    finally:
+        if handle is not None:
+            os.close(handle)

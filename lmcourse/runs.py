@@ -5,6 +5,8 @@ replaced whole or not at all, so that a run which is killed at any moment goes o
 """
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import torch
@@ -34,12 +36,23 @@ class Run:
         self.carrier, self.source, self.world = carrier, source, world
         self.done = 0  # steps
 
-    def begin(self) -> None:
-        """Go on from the folder's state; where there is none, begin the run by saving it as it is before any step."""
+    @contextmanager
+    def begun(self) -> Iterator[None]:
+        """Go on from the folder's state; where there is none, begin the run by saving it as it is before any step.
+
+        The folder is the run's alone meanwhile. ``ValueError`` where another process trains in it.
+        """
         if self.path is None:
+            yield
             return
         if self.world.first:
             self.path.parent.mkdir(parents=True, exist_ok=True)
+        with _files.alone(self.path.parent) if self.world.first else nullcontext():
+            self._begin()
+            yield
+
+    def _begin(self) -> None:
+        if self.world.first:
             for name in (STATE, LOG, MODEL):
                 _files.sweep(self.path.with_name(name))
         if self.path.is_file():

@@ -80,8 +80,8 @@ def fit(
     over all weights of its batch, also where it is read in parts or by several processes, each of which draws the
     whole batch and reads its rows.
 
-    ``folder``: where state and log are kept; a run that is there already goes on. One process or one ``torchrun`` at a
-    time. ``held_out``: batches whose mean loss is logged. ``groups(model)``: of parameters, with their own ``lr`` or
+    ``folder``: where state and log are kept; a run that is there already goes on, and one process or one
+    ``torchrun`` at a time trains there. ``held_out``: batches whose mean loss is logged. ``groups(model)``: of parameters, with their own ``lr`` or
     ``weight_decay``, in place of the usual two. ``carries``: a recurrent model's states go on from batch to batch,
     whose rows then continue those of the last. ``spread``: "ddp" or "fsdp" where ``torchrun`` started several
     processes. ``progress``: True draws a line on stderr.
@@ -107,9 +107,8 @@ def fit(
     if groups is not None:  # the usual two follow from the settings
         about["groups"] = [[float(group["lr"]), float(group["weight_decay"])] for group in optimiser.param_groups]
     run = runs.Run(folder, about, model, optimiser, loss_of, draw, world)
-    run.begin()
     cuda = [device.torch_device] if device.kind == "cuda" else []
-    with torch.random.fork_rng(cuda), runs.Log(folder, run.done, world.first) as log:
+    with torch.random.fork_rng(cuda), run.begun(), runs.Log(folder, run.done, world.first) as log:
         for step in range(run.done, settings.steps):
             for group, peak in zip(optimiser.param_groups, peaks):
                 group["lr"] = peak * settings.factor(step)

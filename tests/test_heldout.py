@@ -144,3 +144,12 @@ def test_the_mode_is_evaluation_and_documents_add_up(baseline):
 def test_one_text_is_not_taken_for_a_list_of_letters():
     with pytest.raises(TypeError, match=r"texts: got str, expected documents in a list; use \[text\] for one"):
         heldout.measure(course.load("gpt"), None, "we the people")
+
+
+@pytest.mark.parametrize("model", MODELS[2:])
+def test_a_text_shorter_than_a_row_is_refused(model):
+    """BERT and T5 read whole rows; a model that reads on from the left takes any text."""
+    kind = type(model).__name__
+    with pytest.raises(ValueError, match=f"texts: got one of [0-9]+ pieces, expected 255 or more, which {kind} reads"):
+        heldout.measure(model, None, [TEXT, "A short text."])
+    assert heldout.measure(MODELS[0], None, ["A short text."]).bytes == 13

@@ -150,6 +150,37 @@ def test_what_a_kill_left_is_swept_and_nothing_else(tmp_path):
     assert {*os.listdir(tmp_path)} == kept | {"log.jsonl", "run.safetensors"}
 
 
+# ------------------------------------------------------------------------------------------ two at once
+
+
+def test_a_folder_is_trained_in_once_at_a_time(tmp_path):
+    """The second one, here or in another process, is refused and spoils nothing; the first one goes on."""
+    code = f"import test_runs as t; t.run('GPT', {str(tmp_path / 'GPT')!r})"
+    given = dict(os.environ, PYTHONPATH=os.pathsep.join((str(ROOT), str(ROOT / "tests"))))
+    told = []
+
+    def second(share):
+        if not told:
+            with pytest.raises(ValueError, match="another process, or another call in this one, trains in it; wait"):
+                run("GPT", tmp_path / "GPT", settings)
+            told.append(subprocess.run([sys.executable, "-c", code], env=given, capture_output=True, text=True).stderr)
+
+    settings = replace(SETTINGS, steps=6)
+    run("GPT", tmp_path / "GPT", settings, progress=second)
+    assert "trains in it; wait until it ends, or give another folder" in told[0]
+    run("GPT", tmp_path / "alone", settings)
+    assert small.log(tmp_path / "GPT") == small.log(tmp_path / "alone")
+    run("GPT", tmp_path / "GPT", settings)  # it is free again
+
+
+def test_a_disk_without_locks_is_trained_on_all_the_same(tmp_path, monkeypatch):
+    def refused(handle, operation):
+        raise OSError(errno.ENOTSUP, "no locks here")
+
+    monkeypatch.setattr(_files.fcntl, "flock", refused)
+    assert len(run("GPT", tmp_path)) == 5
+
+
 # ------------------------------------------------------------------------------------------ a full disk
 
 

@@ -154,7 +154,18 @@ def _task(found: dict) -> Task:
     if (start := found.get("start")) is not None:
         _begin(model, start, training.seed)
         about["start"] = start
+    _try(model, held_out)
     return Task(model, draw, held_out, training, family.cut == "columns", spread, bf16)
+
+
+def _try(model: nn.Module, held_out: list[Batch]) -> None:
+    """One row, so that sizes which do not fit each other are told before a run has begun."""
+    with torch.no_grad():
+        for batch in held_out[:1]:
+            try:
+                model.eval().loss(*(part[:1] for part in batch))
+            except ValueError as error:
+                raise ValueError(f"[config] and [data] do not fit each other: {error}") from None
 
 
 def _begin(model: nn.Module, start: str, begin: int) -> None:

@@ -155,6 +155,8 @@ def test_what_a_draw_is_about_tells_texts_apart(config):
         (["config=3"], r"config: got 3, expected a table, \[config\]"),
         (["config.depth=3"], r"\[config\]: got depth, expected only vocabulary, positions"),
         (["config.heads=3"], r"\[config\] heads: got 3, expected a divisor of width 16"),
+        (["config.vocabulary=100"], r"\[config\] and \[data\] do not fit each other: tokens: got ids .* 0 to 99"),
+        (['config.position="learned"', "data.length=64"], r"\[config\] and \[data\] do not .*: tokens: got 64 in a row, expected at most 32"),
         (["data.length=0"], r"\[data\] length: got 0, expected a whole number from 1 on"),
         (["data.batch=2.5"], r"\[data\] batch: got 2.5"),
         (["data.rate=1"], r"\[data\] rate: got 1, expected a share between 0 and 1"),

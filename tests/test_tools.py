@@ -182,7 +182,9 @@ def house(tmp_path):
 
 
 def parts(toc: str) -> dict[str, list[str]]:
-    return {p["caption"]: [c["file"] for c in p["chapters"]] for p in yaml.safe_load(toc)["parts"]}
+    """The pages of each part, in order, those beneath a chapter after it."""
+    pages = lambda c: [c["file"], *(s["file"] for s in c.get("sections", ()))]  # noqa: E731
+    return {p["caption"]: [file for c in p["chapters"] for file in pages(c)] for p in yaml.safe_load(toc)["parts"]}
 
 
 def test_a_chapter_is_laid_out(house):
@@ -289,8 +291,9 @@ def test_a_new_chapter_has_every_part_of_the_first(house):
 )
 def test_where_a_chapter_stands(order, expected):
     toc = (
-        "format: jb-book\nroot: index\nparts:\n  - caption: Part I. Words and pieces\n    numbered: true\n"
-        "    chapters:  # the first\n      - file: book/static-embeddings\n      - file: notebooks/static-embeddings\n"
+        "format: jb-book\nroot: index\nparts:\n  - caption: Part I. Words and pieces\n    numbered: 1\n"
+        "    chapters:  # the first\n      - file: book/static-embeddings\n        sections:\n"
+        "          - file: notebooks/static-embeddings\n"
         "  - caption: Back matter\n    chapters:\n      - file: book/api\n"
     )
     before = parts(toc)
@@ -304,9 +307,13 @@ def test_where_a_chapter_stands(order, expected):
     assert "# the first" in toc
 
 
-def test_parts_that_are_made_are_numbered():
+def test_chapters_have_a_number_and_their_notebooks_stand_beneath_them():
+    """Numbered one level deep: chapter 4 is the fourth chapter, whatever is beneath the three before it."""
     toc = new_chapter.enter("gpt", (ROOT / "_toc.yml").read_text(encoding="utf-8"))
-    assert all(p.get("numbered") for p in yaml.safe_load(toc)["parts"] if p["caption"].startswith("Part "))
+    numbered = [p for p in yaml.safe_load(toc)["parts"] if p["caption"].startswith("Part ")]
+    assert len(numbered) == 3 and all(p["numbered"] == 1 for p in numbered)
+    for chapter in (c for p in numbered for c in p["chapters"]):
+        assert chapter["sections"] == [{"file": chapter["file"].replace("book/", "notebooks/")}]
 
 
 @pytest.mark.parametrize(

@@ -102,7 +102,7 @@ def files(slug: str, root: Path = ROOT) -> dict[Path, str]:
 
 
 def enter(slug: str, toc: str) -> str:
-    """The text of ``_toc.yml`` with the chapter's two pages in their place; comments and order are kept.
+    """The text of ``_toc.yml`` with the chapter in its place, its notebook beneath; comments and order are kept.
 
     A planned chapter stands in its part, behind the nearest planned one before it; a part that is not
     there yet is made. Any other chapter stands behind the last one.
@@ -117,9 +117,9 @@ def enter(slug: str, toc: str) -> str:
     if not line:
         raise ValueError(f"_toc.yml: no chapter that comes before {slug!r} is in it; enter the two pages by hand")
     indent = line[1] if line.lastindex else "      "
-    pages = "".join(f"{indent}- file: {folder}/{slug}\n" for folder in ("book", "notebooks"))
-    if new_part:
-        pages = f"  - caption: {part}\n    numbered: true\n    chapters:\n{pages}"
+    pages = f"{indent}- file: book/{slug}\n{indent}  sections:\n{indent}    - file: notebooks/{slug}\n"
+    if new_part:  # chapters have a number, notebooks and sections none
+        pages = f"  - caption: {part}\n    numbered: 1\n    chapters:\n{pages}"
     head = toc[: line.end()]
     return (head if head.endswith("\n") else head + "\n") + pages + toc[line.end() :]
 
@@ -132,7 +132,8 @@ def _anchor(slug: str, part: str | None, present: list[str], toc: str) -> tuple[
     if there and not set(before) & set(PLAN[part]):  # the first of its part
         return re.search(rf"^ *- caption: {re.escape(part)}\n(?: +.*\n)*? +chapters:.*\n", toc, re.MULTILINE), False
     last = before[-1] if before else ""
-    return re.search(rf"^( *)- file: notebooks/{re.escape(last)}$\n?", toc, re.MULTILINE), bool(part) and not there
+    pages = rf"^( *)- file: book/{re.escape(last)}\n +sections:\n +- file: notebooks/{re.escape(last)}$\n?"
+    return re.search(pages, toc, re.MULTILINE), bool(part) and not there
 
 
 # ------------------------------------------------------------------------------------------- write

@@ -114,7 +114,8 @@ def _pieces(model: nn.Module, baseline: KneserNey, text: str) -> tuple[float, fl
     pieces = course.tokenizer()
     ids = torch.tensor(pieces.encode(text))
     if isinstance(model, BERT | T5) and len(ids) < ROW:
-        raise ValueError(f"texts: got one of {len(ids)} pieces, expected {ROW} or more, which {type(model).__name__} reads")
+        reads = f"expected {ROW} or more, which {type(model).__name__} reads"
+        raise ValueError(f"texts: got one of {len(ids)} pieces, {reads}")
     parts = list(FORESEEN[type(model)](model, ids))
     places = torch.cat([place for _, place in parts])
     size = sum(len(pieces.vocabulary[i]) for i in ids[places].tolist())  # a character of a piece is a byte

@@ -80,11 +80,11 @@ def fit(
     over all weights of its batch, also where it is read in parts or by several processes, each of which draws the
     whole batch and reads its rows.
 
-    ``folder``: where state and log are kept; a run that is there already goes on, and one process or one
-    ``torchrun`` at a time trains there. ``held_out``: batches whose mean loss is logged. ``groups(model)``: of parameters, with their own ``lr`` or
-    ``weight_decay``, in place of the usual two. ``carries``: a recurrent model's states go on from batch to batch,
-    whose rows then continue those of the last. ``spread``: "ddp" or "fsdp" where ``torchrun`` started several
-    processes. ``progress``: True draws a line on stderr.
+    ``folder``: where state and log are kept; a run that is there already goes on, and one process or one ``torchrun``
+    at a time trains there. ``held_out``: batches whose mean loss is logged. ``groups(model)``: of parameters, with
+    their own ``lr`` or ``weight_decay``, in place of the usual two. ``carries``: a recurrent model's states go on from
+    batch to batch, whose rows then continue those of the last. ``spread``: "ddp" or "fsdp" where ``torchrun`` started
+    several processes. ``progress``: True draws a line on stderr.
 
     An entry: step, counted from 1; loss in nats; rate; norm of the gradients before clipping; and of the held-out
     text, held_out. No clock: a log is the same in each run.

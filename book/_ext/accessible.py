@@ -34,6 +34,13 @@ def repair_body(app: Sphinx, page: str, template: str, context: dict, doctree) -
     context["body"] = body
 
 
+def name_toggles(app: Sphinx, page: str, template: str, context: dict, doctree) -> None:
+    """The side bar's arrows beside chapters have a name."""
+    if write := context.get("generate_toctree_html"):
+        named = '<summary aria-label="Pages beneath this chapter">'
+        context["generate_toctree_html"] = lambda *args, **options: str(write(*args, **options)).replace("<summary>", named)
+
+
 def leave_out_thebe(app: Sphinx, page: str, template: str, context: dict, doctree) -> None:
     """Jupyter Book always adds the scripts of thebe, which name another host; the book does not use them."""
     context["script_files"] = [
@@ -45,5 +52,6 @@ def leave_out_thebe(app: Sphinx, page: str, template: str, context: dict, doctre
 def setup(app: Sphinx) -> dict:
     app.connect("html-page-context", add_footer, priority=900)
     app.connect("html-page-context", repair_body, priority=900)
+    app.connect("html-page-context", name_toggles, priority=900)
     app.connect("html-page-context", leave_out_thebe, priority=900)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

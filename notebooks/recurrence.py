@@ -507,8 +507,8 @@ for name, by_seed in longest.items():
 #
 # *Prediction:* where the cue stands on the left, the LSTM has read it: above one half. Where it stands on the right, what the
 # LSTM has read may be word for word the beginning of a sentence with the *other* sense. Then the two vectors are equal, the nearest
-# neighbour is that twin, and the answer is wrong unless the twin happens to be the one of ten candidates left out: 0.05. Right cues
-# without a twin: one half. Layer 0 is one half exactly where the word's last piece is always the same. The baseline that could
+# neighbour is that twin, and the answer is wrong, but where the twin is the one of ten candidates that the score leaves out, and then
+# right half the time: 0.05. Right cues without a twin: one half. Layer 0 is one half exactly where the word's last piece is always the same. The baseline that could
 # win: the mean vector of all pieces on the left.
 
 # %%

@@ -82,7 +82,10 @@ def test_bits_per_byte_do_not_depend_on_the_cut(equation):  # noqa: F811
     bits = [bits_per_byte([x.double().log()], [text]) for x in cut]
     equation.holds(bits, [math.log2(1 / p) / 5] * 3)
     perplexity = [float(torch.exp(-x.double().log().mean())) for x in cut]
-    ours = [len(x) * math.log(P) / (5 * math.log(2)) for x, P in zip(cut, perplexity)]
+    beta = [5 / len(x) for x in cut]  # bytes a token
+    sums = [-x.double().log2().sum() / (b * len(x)) for x, b in zip(cut, beta)]
+    equation.holds([float(x) for x in sums], bits)
+    ours = [math.log(P) / (b * math.log(2)) for b, P in zip(beta, perplexity)]
     equation.holds(ours, bits)
     equation.rejects([math.log2(P) for P in perplexity], bits)  # bits a token
 

@@ -18,7 +18,7 @@ def linear_scan(a, b, h0):
 
 
 def scaled_bound(jacobians, scale):
-    """log κ(S) + Σ log ‖S A_t S⁻¹‖, S = diag(scale): A_T ⋯ A_1 = S⁻¹ (S A_T S⁻¹) ⋯ (S A_1 S⁻¹) S."""
+    """log κ(Λ) + Σ log ‖Λ A_t Λ⁻¹‖, Λ = diag(scale): A_T ⋯ A_1 = Λ⁻¹ (Λ A_T Λ⁻¹) ⋯ (Λ A_1 Λ⁻¹) Λ."""
     if not bool((scale > 0).all()):
         raise ValueError(f"scale: got {scale}, expected numbers above 0")
     scaled = scale[:, None] * jacobians / scale
@@ -31,6 +31,22 @@ def _loop(a, b, h0):
         h0 = factor * h0 + addend
         found.append(h0)
     return torch.stack(found)
+
+
+def _loop_in_lists(a, b, h0):
+    found, h = [], h0.tolist()
+    for factors, addends in zip(a.tolist(), b.tolist()):
+        h = [factor * x + addend for factor, x, addend in zip(factors, h, addends)]
+        found.append(h)
+    return torch.tensor(found, dtype=a.dtype)
+
+
+def _loop_in_numpy(a, b, h0):
+    found, h = [], h0.numpy()
+    for factor, addend in zip(a.numpy(), b.numpy()):
+        h = factor * h + addend
+        found.append(torch.from_numpy(h))
+    return torch.cat(found).view(a.shape)
 
 
 def _cumulative_products(a, b, h0):
@@ -108,7 +124,8 @@ def _last_by_first(jacobians, scale):
 SOLUTIONS = {"recurrence/linear-scan": linear_scan, "recurrence/scaled-bound": scaled_bound}
 WRONG = {
     "recurrence/linear-scan": [
-        _loop, _cumulative_products, _composed_the_other_way, _without_the_first_state, _one_round_short
+        _loop, _loop_in_lists, _loop_in_numpy, _cumulative_products, _composed_the_other_way,
+        _without_the_first_state, _one_round_short
     ],
     "recurrence/scaled-bound": [
         _without_condition_number, _inverse_scale, _frobenius, _underflows, _norm_of_the_product,

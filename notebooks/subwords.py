@@ -80,10 +80,12 @@ print(f"{len(table):,} words; {len(gpt2):,} and {len(bert):,} pieces")
 
 # %% [markdown]
 # *Reading:* the table knows *hat* and *learn*, the misspelling *definately*, the number *1.3775*
-# and *ulundurpet*; it does not know *selfie*, *bankify* or the three made-up words. Both lists
-# cut all of them. The emoji is three pieces of bytes to GPT-2, and to BERT it is `[UNK]`: the
-# prediction was wrong there. *SolidGoldMagikarp* is one piece to GPT-2 and six to BERT: what
-# is common depends on the text on which a list was learned.
+# and *ulundurpet*; it does not know *selfie*, *bankify*, *taaaaasty*, *laern*, *Transformerify*,
+# *SolidGoldMagikarp* and the emoji. GPT-2's list writes them all, BERT's all but the emoji, which
+# is three pieces of bytes to GPT-2 and `[UNK]` to BERT: the prediction was wrong there.
+# *SolidGoldMagikarp* is one piece to GPT-2 and six to BERT: what is common depends on the text on
+# which a list was learned. (Land and Bartolo 2024 study what models do with such pieces, which
+# training hardly ever met.)
 #
 # ## How often is a word unknown?
 #
@@ -277,10 +279,10 @@ print(f"{len(corpus):,} different words, 300 merges: {plain:,} symbols looked at
 # ## Bytes: nothing is unknown, and not everything costs the same
 #
 # Article 1 of the Universal Declaration of Human Rights, first sentence, in eight languages.
-# *Prediction:* GPT-2's pieces give every text back. UTF-8 takes 1 byte for a Latin letter, 2 for
-# Greek, Cyrillic and Arabic, 3 for Devanagari, Hangul and Han. GPT-2's merges were learned
-# on mostly English text, so few merges apply elsewhere, and tokens a character lie between a
-# little below the bytes and one.
+# *Prediction:* GPT-2's pieces give every text back. UTF-8 takes 1 byte for a Latin letter without
+# accent, 2 for Greek, Cyrillic and Arabic, 3 for Devanagari, Hangul and Han. GPT-2's merges were
+# learned on mostly English text, so few merges apply elsewhere, and tokens a character lie between
+# a little below the bytes and one.
 
 # %%
 article = {
@@ -307,8 +309,9 @@ for language, text in article.items():
 # %% [markdown]
 # *Reading:* every text comes back. Bytes a character are as predicted, a little less where spaces and
 # full stops, of one byte, are counted in. In GPT-2's tokens the same sentence costs 13 in English, 26 in
-# French and 139 in Hindi. Greek and Russian need a little more than one token a character, Arabic a little
-# less, Hindi 1.60, Chinese 1.89 and Korean 2.26. BERT's vocabulary has `[UNK]` in Hindi, Korean and
+# French and 139 in Hindi. Greek (1.08), Russian (1.06), Hindi (1.60), Chinese (1.89) and Korean
+# (2.26) need between one token a character and the bytes, as predicted. Arabic (0.98) and French (0.36) need
+# less: there the prediction was too high. BERT's vocabulary has `[UNK]` in Hindi, Korean and
 # Chinese, 10 of 19 pieces there, and none in the other five.
 #
 # ## WordPiece's criterion: the exact gain and its first order

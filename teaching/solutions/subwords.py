@@ -37,10 +37,10 @@ def _after(words, pair):
 
 
 def fewest_after(words, k):
-    """Depth first; a branch is left where even k times the largest count could not beat what is known.
+    """Depth first; what is left of a loop is skipped where it could not beat what is known.
 
-    The bound holds since a merge saves at most the pair's count, and no pair that a merge makes stands more often
-    than the pair that was merged.
+    A merge saves at most the pair's count, and no pair that a merge makes stands more often than the pair that was
+    merged. So the first merge saves at most its pair's count, and each later one at most the largest count of now.
     """
     if k < 0:
         raise ValueError(f"k: got {k}, expected 0 or more merges")
@@ -51,9 +51,10 @@ def fewest_after(words, k):
         now = _symbols(words)
         best = min(best, now)
         counts = _counts(words)
+        most = max(counts.values(), default=0)
         for pair, n in counts.most_common():
-            if not left or now - left * n >= best:
-                return  # the pairs behind it stand less often still; after it, none stands more often
+            if not left or now - n - (left - 1) * most >= best:
+                return  # the pairs behind it stand less often still
             search(_after(words, pair), left - 1)
 
     search(words, k)
@@ -88,6 +89,14 @@ def removal_losses(words, scores, log_p=_log_p, renormalise=True):
 
 
 # ----------------------------------------------------------------------------------------- wrong answers
+
+
+def fewest_plainly(words, k):
+    """All ways, without a bound: what ``fewest_after`` is tested against."""
+    left = [_symbols(words)]
+    if k:
+        left += [fewest_plainly(_after(words, pair), k - 1) for pair in _counts(words)]
+    return min(left)
 
 
 def _greedy(words, k):
@@ -174,6 +183,25 @@ def _words_that_meet_are_lost(words, k):
     return min([_symbols(words), *(_words_that_meet_are_lost(after, k - 1) for after in merged)])
 
 
+def _a_bound_that_is_too_sharp(words, k):
+    """As if no later merge could save more than the first; but a pair that stands more often can come second."""
+    if k < 0:
+        raise ValueError
+    best = _symbols(words)
+
+    def search(words, left):
+        nonlocal best
+        now = _symbols(words)
+        best = min(best, now)
+        for pair, n in _counts(words).most_common():
+            if not left or now - left * n >= best:
+                return
+            search(_after(words, pair), left - 1)
+
+    search(words, k)
+    return best
+
+
 def _best_cut(word, scores):
     best = [0.0]
     for j in range(1, len(word) + 1):
@@ -247,6 +275,7 @@ WRONG = {
         _the_three_best_so_far,
         _from_the_right,
         _words_that_meet_are_lost,
+        _a_bound_that_is_too_sharp,
     ],
     "subwords/worth-of-a-piece": [
         _losses_of_the_best_cut,

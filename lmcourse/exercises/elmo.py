@@ -33,8 +33,12 @@ def check_additive(additive_fit: Callable) -> Iterator[tuple[str, Callable]]:
     apart = t([1, 0], [0, 1])
     yield "rows and columns that the weights do not connect are refused", lambda: raises(additive_fit, ones, apart)
     yield "a row without weight is refused", lambda: raises(additive_fit, ones, t([1, 1], [0, 0]))
+    yield "a column without weight is refused", lambda: raises(additive_fit, ones, t([1, 0], [1, 0]))
+    blocks = t([1, 1, 0], [1, 1, 0], [0, 0, 1])
+    yield "two blocks of weights are refused", lambda: raises(additive_fit, torch.zeros_like(blocks), blocks)
     yield "weights below 0 are refused", lambda: raises(additive_fit, ones, t([1, 1], [1, -1]))
     yield "another shape of weights is refused", lambda: raises(additive_fit, ones, t([1, 1, 1], [1, 1, 1]))
+    yield "one row of weights for two is refused", lambda: raises(additive_fit, ones, t([1, 1]))
 
 
 def _orthogonal(additive_fit: Callable, seed: int, shape: tuple[int, int]) -> str | None:
@@ -66,6 +70,7 @@ def check_twins(twins: Callable) -> Iterator[tuple[str, Callable]]:
         (False, "ab", "ba", 2, "order within a filter's width"),
         (True, "ab", "ba", 1, "order beyond a filter's width"),
         (False, "ab", "abc", 1, "another letter"),
+        (False, "ab", "ba", 9, "words shorter than the widest filter"),
         (False, "aba", "bab", 2, "the same pieces inside, but other edges"),
         (False, "abab", "ababa", 2, "the same pieces inside, but another end"),
         (False, "abab", "babab", 2, "the same pieces inside, but another beginning"),

@@ -65,6 +65,18 @@ def _ignores_weights(table, weights):
     return additive_fit(table, torch.ones_like(weights))
 
 
+def _broadcasts(table, weights):
+    """Lets one row of weights stand for all."""
+    return additive_fit(table, weights.expand(table.shape) if weights.shape[-1] == table.shape[-1] else weights)
+
+
+def _counts_cells(table, weights):
+    """Counts the cells with weight, as many as there are unknowns, and does not ask whether they connect."""
+    if weights.shape == table.shape and (weights >= 0).all() and int((weights > 0).sum()) >= sum(table.shape) - 1:
+        weights = weights + 1e-9
+    return additive_fit(table, weights)
+
+
 def _letters(first, second, widest):
     """Windows of letters instead of bytes."""
     def windows(word, wide):
@@ -98,6 +110,14 @@ def _any_width(first, second, widest):
     return twins(first, second, 5 if widest else 0)
 
 
+def _widest_alone(first, second, widest):
+    """The widest windows only and no padding: a word shorter than that has none."""
+    twins(first, second, widest)
+    of = lambda w, n: {w[i : i + n] for i in range(len(w) - n + 1)}  # noqa: E731
+    first, second = (b"\1" + w.encode() + b"\2" for w in (first, second))
+    return of(first, widest) == of(second, widest)
+
+
 def _one_mark(first, second, widest, begin):
     """One of the two marks only."""
     twins(first, second, widest)
@@ -116,6 +136,8 @@ def _no_begin(first, second, widest):
 
 SOLUTIONS = {"elmo/additive": additive_fit, "elmo/twins": twins}
 WRONG = {
-    "elmo/additive": [_means, _weighted_means, _unweighted_constraint, _never_refuses, _ignores_weights],
-    "elmo/twins": [_letters, _no_marks, _counts, _subset, _any_width, _no_end, _no_begin],
+    "elmo/additive": [
+        _means, _weighted_means, _unweighted_constraint, _never_refuses, _ignores_weights, _broadcasts, _counts_cells
+    ],  # fmt: skip
+    "elmo/twins": [_letters, _no_marks, _counts, _subset, _any_width, _no_end, _no_begin, _widest_alone],
 }

@@ -167,8 +167,11 @@ def test_where_the_printed_triangle_breaks():
         printed(0, 9)
     assert printed(18, 19) == Fraction(1 - Fraction(8, 9) * 31, 32)
     assert round(float(printed(18, 19)), 2) == -0.83
-    negative = [M for M in range(10, 120) if min(printed(n, M) for n in range(M)) < 0]
-    assert {19, 99, 109} <= set(negative)
+    negative = [M for M in range(10, 500) if printed(M - 1, M) < 0]
+    assert {19, 99, 109} <= set(negative) and max(negative) == 279
+    assert sum(M <= 120 for M in negative) == 74
+    assert min(range(10, 500), key=lambda M: printed(M - 1, M)) == 19
+    assert all(31 * (M % 10 - 1) <= 9 * (M // 10) for M in range(280, 5000))  # so r is never below 0 from there on
     assert all(schedules.slanted_triangular(n, M) > 0 for M in (5, 19, 99, 109) for n in range(M))
 
 

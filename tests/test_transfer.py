@@ -2,6 +2,7 @@
 
 import copy
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -204,3 +205,15 @@ def test_which_intervals_of_the_ablation_exclude_zero():
     for task in passages.TASKS:  # the general stage with the recipe, against neither
         low, high = interval(task, "no target LM", "from scratch")
         assert low < 0 < high
+
+
+def test_the_table_of_film_reviews_is_that_of_the_log():
+    log, arms = Path(__file__).parent.parent / "recipes" / "logs" / "sentiment.jsonl", {}
+    for line in map(json.loads, log.read_text(encoding="utf-8").splitlines()):
+        arms.setdefault(line["arm"], []).append(line["accuracy"])
+    page = (log.parents[2] / "notebooks" / "ulmfit.py").read_text(encoding="utf-8")
+    assert len(arms) == 5 and {len(found) for found in arms.values()} == {3}
+    for arm, found in arms.items():
+        said = [float(x) for x in re.search(rf"^# \| {arm} \| ([0-9.]+) \| ([0-9.]+), ([0-9.]+) \|$", page, re.M).groups()]
+        assert said == pytest.approx([sum(found) / 3, min(found), max(found)], abs=5.01e-4), arm
+    assert all(a > b > c for a, b, c in zip(*(arms[k] for k in ("three stages", "no target LM", "from scratch"))))

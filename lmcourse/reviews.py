@@ -48,7 +48,7 @@ def reviews(split: str) -> list[tuple[int, str]]:
 
 @functools.cache
 def unlabelled() -> Tensor:
-    """The text of the reviews for training, as ids (N,), [SEP] after each; a minute."""
+    """The text of the reviews for training, as ids (N,), [SEP] after each."""
     return joined((text for _, text in reviews("train")), course.tokenizer().encode, course.SEP)
 
 

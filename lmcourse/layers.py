@@ -3,7 +3,7 @@
 "Layers" are those that ``ELMo.states`` gives, the token layer among them; sentences are lists of lower-case words.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -24,33 +24,34 @@ def _one_word_each(sentences: Sequence[Sequence[str]], positions: Sequence[int])
 
 
 @torch.no_grad()
-def states_at(model: ELMo, sentences: Sequence[Sequence[str]], positions: Sequence[int], batch: int = 128) -> Tensor:
-    """(layers + 1, N, 2D): the states of word ``positions[i]`` of sentence i, without its marks counted."""
-    _one_word_each(sentences, positions)
-    arguments.kind("model", model, ELMo, 'use course.load("elmo")')
-    order = sorted(range(len(sentences)), key=lambda i: len(sentences[i]))
-    parts = []
-    for some in (order[k : k + batch] for k in range(0, len(order), batch)):
-        states = model.states(characters([sentences[i] for i in some], model.config.longest))
-        place = torch.tensor([positions[i] + 1 for i in some])  # after the begin mark
-        parts.append(states[:, torch.arange(len(some)), place])
-    back = torch.empty(len(order), dtype=torch.int64)
-    back[torch.tensor(order)] = torch.arange(len(order))
-    return torch.cat(parts, 1)[:, back]
+def _of_each(
+    model: ELMo, sentences: Sequence[Sequence[str]], chosen: Callable[[Tensor, int], Tensor], batch: int
+) -> Tensor:
+    """(layers + 1, N, 2D): what is ``chosen(states, i)`` of the states (layers + 1, length, 2D) of each sentence i.
 
-
-@torch.no_grad()
-def sentence_means(model: ELMo, sentences: Sequence[Sequence[str]], batch: int = 128) -> Tensor:
-    """(layers + 1, N, 2D): each layer's mean over the words of a sentence, its two marks left out."""
+    The states of the marks stand at both ends, padding after them. Sentences of about the same length are read at once.
+    """
     arguments.kind("model", model, ELMo, 'use course.load("elmo")')
-    if not sentences or not all(sentences):
-        raise ValueError("sentences: got none, or one without words, expected one word or more in each")
     order = sorted(range(len(sentences)), key=lambda i: len(sentences[i]))
     found = {}
     for some in (order[k : k + batch] for k in range(0, len(order), batch)):
         states = model.states(characters([sentences[i] for i in some], model.config.longest))
-        found |= {i: states[:, row, 1 : len(sentences[i]) + 1].mean(1) for row, i in enumerate(some)}
+        found |= {i: chosen(states[:, row], i) for row, i in enumerate(some)}
     return torch.stack([found[i] for i in range(len(sentences))], 1)
+
+
+def states_at(model: ELMo, sentences: Sequence[Sequence[str]], positions: Sequence[int], batch: int = 128) -> Tensor:
+    """(layers + 1, N, 2D): the states of word ``positions[i]`` of sentence i, without its marks counted."""
+    _one_word_each(sentences, positions)
+    # a copy, so that no batch is kept in memory
+    return _of_each(model, sentences, lambda states, i: states[:, positions[i] + 1].clone(), batch)
+
+
+def sentence_means(model: ELMo, sentences: Sequence[Sequence[str]], batch: int = 128) -> Tensor:
+    """(layers + 1, N, 2D): each layer's mean over the words of a sentence, its two marks left out."""
+    if not sentences or not all(sentences):
+        raise ValueError("sentences: got none, or one without words, expected one word or more in each")
+    return _of_each(model, sentences, lambda states, i: states[:, 1 : len(sentences[i]) + 1].mean(1), batch)
 
 
 def token_vectors(model: ELMo, words: Sequence[str], batch: int = 512) -> Tensor:

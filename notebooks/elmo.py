@@ -303,7 +303,7 @@ plots.show(fig, "Accuracy of the two-sense probe by side of the cue: layer 2, it
 # %%
 apart = lambda i, j: all(a != b for a, b in zip(ends[i], ends[j]))
 shared = lambda some: sum(not apart(i, j) for i, j in some) / len(some)
-of_words = {w: ids for w, ids in senses.by_words(items).items()}
+of_words = senses.by_words(items)
 one_kind, adjacent = [ids for w, ids in of_words.items() if words[w] == "same"], {}
 two_of = [(i, j) for ids in one_kind for i in ids for j in ids if i != j]
 for name, wanted in (("one sense", True), ("two senses", False)):
